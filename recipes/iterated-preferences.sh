@@ -13,7 +13,7 @@ attune() { npm --prefix "$here/.." run --silent attune -- "$@"; }
 
 for round in $(seq "$rounds"); do
   attune preferences build --model "$policy" --task "${TASKS:-number_sorting:1,spell_backward:1}" --seed "$round" --prompts "${PROMPTS:-200}" \
-    --samples "${SAMPLES:-8}" --max-new-tokens "${TOKENS:-96}" --output "$out/round-$round/pairs.jsonl"
+    --samples "${SAMPLES:-8}" --max-new-tokens "${TOKENS:-96}" --output "$out/round-$round/pairs.jsonl" --overwrite
   attune train preference --model "$policy" --dataset "$out/round-$round/pairs.jsonl" --loss dpo --beta 0.1 \
     --lr 1e-4 --epochs 1 --eval-steps 10 --output-dir "$out/round-$round" --run-name policy
   policy="$out/round-$round/policy/final"

@@ -74,6 +74,11 @@ describe('attune doctor', () => {
     expect(output).toContain('attune cannot run here yet.');
   });
 
+  it('refuses a number of threads that cannot be meant', () => {
+    const { status, errors } = attune(['doctor'], { ATTUNE_THREADS: 'two' });
+    expect([status, errors]).toEqual([2, expect.stringContaining('ATTUNE_THREADS=two: expected a whole number')]);
+  });
+
   it('survives an addon that does not load', () => {
     const { status, output } = attune(['doctor'], { ATTUNE_ADDON: '/nowhere/addon.node' });
     expect(status).toBe(1);

@@ -1,4 +1,5 @@
-// The machine's instructions that CUDA has no words for: inline assembly is in this file, but for that of one kernel alone (wide/hopper.cuh, sampling/search.cuh).
+// The machine's instructions that CUDA has no words for: inline assembly is in this file, but for that of one kernel alone (wide/hopper.cuh,
+// sampling/search.cuh, solo/attention.cu, vocabulary.cu).
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -20,7 +20,7 @@ __device__ inline void syncWarps() { syncThreads<1, kThreads>(); }
 // 8·TILES rows of W, SHARE of the inputs. HALVES: of 8 rows of x each. A cluster of SPLITS blocks splits the inputs, or one of READERS
 // blocks reads x together: each some rows, for all. That takes shared memory, but half of what all blocks read from the L2 cache.
 // More than 8 rows have registers for W under way, and so the blocks of one kernel after this one at a time, which is as well: with two of
-// them, their weights keep this one's x and W waiting (a layer of 0.6B at 16 rows: 22.9 → 22.2 µs, with a cache in 8 bits 21.2 → 20.8).
+// them, their weights keep this one's x and W waiting (a layer of 0.6B at 16 rows: 23.4 → 22.9 µs, with a cache in 8 bits 21.5 → 20.9).
 template <typename Number, int TILES, int HALVES, int SPLITS, int READERS, int SHARE, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads + 32, HALVES == 1 ? 3 : 2) stagedKernel(ProductArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { readPlace } from '../dist/place.ts';
+import { askedThreads } from '../tensor/engine/threads.ts';
 import { blasOf, diagnose, type Findings, type Problem } from './machine/diagnosis.ts';
 import { type Addon, prepareEngine } from './machine/engine.ts';
 import { hasNvidiaCard, readCpu, readHubCache, readMemory } from './machine/machine.ts';
@@ -42,7 +43,7 @@ async function doctorDist(json: boolean): Promise<number> {
 }
 
 async function examine(): Promise<Findings> {
-  const threads = Number(process.env.ATTUNE_THREADS ?? process.env.OMP_NUM_THREADS);
+  const threads = askedThreads(process.env);
   const findings: Findings = {
     node: process.versions.node,
     arch: process.arch,
@@ -50,7 +51,7 @@ async function examine(): Promise<Findings> {
     memory: readMemory(),
     hub: readHubCache(),
     nvidiaCard: hasNvidiaCard(),
-    ...(threads > 0 ? { threadsAsked: threads } : {}),
+    ...(threads === undefined ? {} : { threadsAsked: threads }),
     ranks: readPlace(process.env)?.localSize ?? 1,
   };
   let addon: Addon | undefined;

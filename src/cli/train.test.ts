@@ -74,12 +74,14 @@ it('trains, evaluates and scores from the command line', async () => {
 });
 
 it.each([[], ['--dry-run']])('tells what is wrong with --from-config %s', async (...more) => {
-  const files = { 'torn.json': '{"model_type": ', 'bare/notes.txt': '' };
+  const files = { 'torn.json': '{"model_type": ', 'null.json': 'null', 'list.json': '[]', 'bare/notes.txt': '' };
   mkdirSync(join(folder, 'bare'), { recursive: true });
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
   const faults = {
     'none.json': 'none.json does not exist: name',
     'torn.json': 'not valid JSON',
+    'null.json': 'not a JSON object',
+    'list.json': 'not a JSON object',
     bare: 'no config.json',
   };
   for (const [name, fault] of Object.entries(faults)) {

@@ -21,16 +21,18 @@ mkdirSync(join(cached, 'snapshots', commit), { recursive: true });
 mkdirSync(join(cached, 'refs'));
 writeFileSync(join(cached, 'refs', 'main'), commit);
 
-// `one` and its copy, a model of the same sizes, and one with another tokenizer.
-for (const [name, weights, tokenizer] of [
-  ['one', 'weights', '{}'],
-  ['copy', 'weights', '{}'],
-  ['trained', 'WEIGHTS', '{}'],
-  ['spelt', 'weights', '[]'],
+// `one` and its copy, a model of the same sizes, one with another tokenizer and one that words chats differently.
+for (const [name, weights, tokenizer, template] of [
+  ['one', 'weights', '{}', '{{ a }}'],
+  ['copy', 'weights', '{}', '{{ a }}'],
+  ['trained', 'WEIGHTS', '{}', '{{ a }}'],
+  ['spelt', 'weights', '[]', '{{ a }}'],
+  ['worded', 'weights', '{}', '{{ b }}'],
 ] as const) {
   mkdirSync(at(name));
   writeFileSync(at(name, 'config.json'), '{}');
   writeFileSync(at(name, 'tokenizer.json'), tokenizer);
+  writeFileSync(at(name, 'chat_template.jinja'), template);
   writeFileSync(at(name, 'model.safetensors'), `${'.'.repeat(9 << 20)}${weights}`);
   writeFileSync(at(name, 'train_config.json'), name);
 }
@@ -55,6 +57,7 @@ it.each([
   ['another folder', at('a'), at('b')],
   ['one with other weights of the same size', at('one'), at('trained')],
   ['one with another tokenizer', at('one'), at('spelt')],
+  ['one with another chat template', at('one'), at('worded')],
   ['a folder that is not there', at('a'), at('gone')],
   ['a name on the hub', at('a'), 'org/other'],
   ['another name', 'org/other', 'org/cached'],

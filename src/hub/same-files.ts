@@ -3,7 +3,8 @@ import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 
 /** What decides what a model computes; notes of its training do not. */
-const modelFile = /^((adapter_)?config\.json|tokenizer\.json|.*\.safetensors(\.index\.json)?)$/;
+const modelFile =
+  /^((adapter_)?config\.json|(tokenizer(_config)?|special_tokens_map|added_tokens)\.json|chat_template\.jinja|.*\.safetensors(\.index\.json)?)$/;
 const CHUNK = 8 << 20;
 
 export async function holdSameModel(one: string, other: string): Promise<boolean> {

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { askedThreads, openblasCoreType } from './engine/native.ts';
+import { openblasCoreType } from './engine/native.ts';
+import { askedThreads } from './engine/threads.ts';
 import {
   aten,
   defaultDevice,

@@ -25,7 +25,7 @@ export async function rewardModelAsPolicy(model: string): Promise<UserError> {
 /** The model that a training began from: an adapter names its base, a checkpoint has its training's config. */
 function startOf(folder: string): string | undefined {
   const adapter = readAdapterConfig(folder);
-  if (adapter !== null) return adapter.base.name;
+  if (adapter !== null) return adapter.base.folder ?? adapter.base.name;
   const config = readJson<{ model?: string; from_config?: string }>(join(folder, 'train_config.json'));
   return config?.from_config === undefined ? config?.model : undefined;
 }

@@ -55,7 +55,7 @@ function ourLogprobs(folder: string, ids: number[]): number[] {
 
 /** Mean and largest |Δ log-prob| of the tokens of a text that the model itself wrote. */
 async function logprobGap(llama: Llama, folder: string, type: GgufType): Promise<{ mean: number; most: number }> {
-  const { path } = await exportGguf({ model: folder, type, out: join(scratch, `${type}.gguf`) });
+  const { path } = await exportGguf({ model: folder, type, out: join(scratch, `${type}.gguf`), overwrite: true });
   const model = await llama.loadModel({ modelPath: path, gpuLayers: 0 });
   using plain = loadModelFolder(folder, { dtype: 'float32' });
   const { vocabSize } = plain.decoder.spec;
@@ -72,7 +72,7 @@ async function logprobGap(llama: Llama, folder: string, type: GgufType): Promise
 }
 
 async function sameGreedyTokens(llama: Llama, folder: string): Promise<void> {
-  const { path } = await exportGguf({ model: folder, type: 'f32', out: join(scratch, 'f32.gguf') });
+  const { path } = await exportGguf({ model: folder, type: 'f32', out: join(scratch, 'f32.gguf'), overwrite: true });
   const model = await llama.loadModel({ modelPath: path, gpuLayers: 0 });
   for (const ids of await prompts(folder)) {
     const ours = await ourGreedy(folder, ids, 48);

@@ -3,9 +3,9 @@
 // W's rows are those of the product's tiles and x's are its columns: 64 rows of W by 8, 16 or 32 of x. Chunks of 64 inputs of both go round
 // in shared memory. A warp asks for those of W before the kernel that computes x has ended, another one for those of x as soon as it has, and
 // one or two warpgroups multiply. No more of W is under way than hides its latency (kUnderWay): behind more of it the end of the kernel before
-// is seen late (up to 4 µs), x comes late, and some multiprocessors get their W so much later than others that they end 4 to 8 µs later. A cluster of two blocks splits
-// the inputs: then x is read half as often. All sums are added in an order that the number of rows does not change, so a row's bits are the
-// same in every batch.
+// is seen late (up to 4 µs), x comes late, and some multiprocessors get their W so much later than others that they end 4 to 8 µs later. A
+// cluster of two blocks splits the inputs: then x is read half as often. All sums are added in an order that the number of rows does not
+// change, so a row's bits are the same in every batch.
 //
 // Norms are prepared by the product before, as in wide_product.cu. A gate's eight rows of W are followed by the eight that they gate, so
 // that a thread has both.

@@ -184,8 +184,8 @@ void attend(const AttentionArgs& a, const SoloProduct& to, cudaStream_t stream) 
 
 bool soloAttentionFits(const AttentionArgs& a, int64_t width) {
   return majorOfDevice() == 9 && a.rows == 1 && width == kSoloWidth && a.size == SoloTile::D && a.heads == kSoloHeads * a.groups &&
-         kSoloWidth / kSoloCluster % a.groups == 0 && a.groups <= kFixedParts && a.groups * kSoloCluster <= multiprocessorsOfDevice() && a.mostChunks == 1 &&
-         !a.interleaved && a.half == a.size / 2;
+         kSoloWidth / kSoloCluster % a.groups == 0 && a.groups <= kFixedParts && a.groups * kSoloCluster <= multiprocessorsOfDevice() &&
+         a.mostChunks == 1 && !a.interleaved && a.half == a.size / 2;
 }
 
 void launchSoloAttention(const AttentionArgs& a, const SoloProduct& to, cudaStream_t stream) {

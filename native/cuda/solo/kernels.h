@@ -1,4 +1,4 @@
-// A step of one row with fewer kernels a layer: attention and the product after it are one (attention.cuh), and the next product adds what that has
+// A step of one row with fewer kernels a layer: attention and the product after it are one (attention.cu), and the next product adds what that has
 // summed up to x (gates.cu).
 #pragma once
 #include "cuda/raw.h"

@@ -92,6 +92,18 @@ describe('a chat with one model', () => {
     expect(loaded.shown).toContain('cannot be read as a conversation');
   });
 
+  it('counts a question that fails when it is asked again, and a command without its file', async () => {
+    const file = join(folder, 'long.json');
+    const turns = [
+      { role: 'user', content: 'abu '.repeat(1024) },
+      { role: 'assistant', content: 'no' },
+    ];
+    writeFileSync(file, JSON.stringify({ messages: turns }));
+    const { shown, failed } = await type([`/load ${file}`, '/retry', '/save']);
+    expect(failed).toEqual({ messages: 1, commands: 1 });
+    expect(shown).toContain('/save takes a file.');
+  });
+
   it('counts what failed, and forgets a question that could not be answered', async () => {
     const tooLong = 'abu '.repeat(1024);
     const { shown, conversation, failed } = await type([tooLong, question, '/temperature 9']);

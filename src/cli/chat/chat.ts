@@ -1,6 +1,6 @@
 /** The loop of a chat with one model or with two: questions in, responses out, commands between. */
 
-import { AttuneError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
@@ -53,11 +53,12 @@ export async function chat(options: ChatOptions): Promise<ChatFailures> {
     } catch (error) {
       if (!(error instanceof AttuneError) && !isFileError(error)) throw error;
       screen.failure((error as Error).message);
-      failed[isCommand(text) ? 'commands' : 'messages']++;
+      failed[isCommand(text) && !asksAgain(text) ? 'commands' : 'messages']++;
     }
   }
 }
 
+const asksAgain = (text: string): boolean => text.trim() === '/retry';
 const isFileError = (error: unknown): boolean => error instanceof Error && 'code' in error;
 
 async function run(options: ChatOptions, name: string, rest: string): Promise<void> {
@@ -70,12 +71,10 @@ async function run(options: ChatOptions, name: string, rest: string): Promise<vo
     if (conversation.retry()) await answer(options);
     else screen.note('There is no question to ask again.');
   } else if (name === '/save' || name === '/load') {
-    if (rest === '') screen.note(`${name} takes a file.`);
-    else {
-      if (name === '/save') conversation.save(rest);
-      else conversation.load(rest);
-      screen.note(`${name === '/save' ? 'saved to' : 'loaded from'} ${rest}`);
-    }
+    if (rest === '') throw new UserError(`${name} takes a file.`);
+    if (name === '/save') conversation.save(rest);
+    else conversation.load(rest);
+    screen.note(`${name === '/save' ? 'saved to' : 'loaded from'} ${rest}`);
   } else if (name === '/score') await scoreLast(options);
   else if (name === '/results') {
     if (models.length === 1) screen.note('Votes are between two models: attune chat MODEL MODEL.');

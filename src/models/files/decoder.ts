@@ -50,11 +50,15 @@ export function readConfig(folder: string): Record<string, unknown> {
 /** Reads a config.json of any name. */
 export function readConfigFile(path: string): Record<string, unknown> {
   const text = readFileSync(path, 'utf8');
+  let config: unknown;
   try {
-    return JSON.parse(text) as Record<string, unknown>;
+    config = JSON.parse(text);
   } catch (error) {
     throw new UserError(`${path}: not valid JSON (${(error as Error).message}).`);
   }
+  if (typeof config !== 'object' || config === null || Array.isArray(config))
+    throw new UserError(`${path}: not a JSON object; a model's config is expected.`);
+  return config as Record<string, unknown>;
 }
 
 /** The dtype that a config names, under its old or new key. */

@@ -66,7 +66,9 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const device = options.device ?? defaultDevice();
   const chunk = logprobChunk(spec.vocabSize, device);
   const keptOnCuda = keepsLogits(tokens, spec.vocabSize, device) ? tokens : 0;
-  const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : 4 * Math.min(tokens, chunk) + keptOnCuda;
+  // Backward of kept logits makes one gradient of them all, in the model's dtype; in f32 it takes their place.
+  const beside = Math.max(4 * Math.min(tokens, chunk), size < 4 ? keptOnCuda / 2 : 0);
+  const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : beside + keptOnCuda;
   const loss = 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
   // Half-precision gradients are widened to f32 for the optimiser's step. By then the activations are freed.
   const step = halved ? 4 * trainable : 0;

@@ -8,7 +8,8 @@ import { createRequire } from 'node:module';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { AttuneError, UserError } from '../../errors.ts';
+import { AttuneError } from '../../errors.ts';
+import { askedThreads } from './threads.ts';
 
 export interface ArgumentInfo {
   name: string;
@@ -224,13 +225,6 @@ function load(): Native {
   addon.setThreads(threads ?? availableParallelism());
   addon.setWarnings(process.env.ATTUNE_WARNINGS === '1');
   return addon;
-}
-
-/** The threads that the environment asks for. OMP_NUM_THREADS is others' variable too, and may hold what only they read. */
-export function askedThreads({ ATTUNE_THREADS: own, OMP_NUM_THREADS: shared }: NodeJS.ProcessEnv): number | undefined {
-  const isCount = (text: string | undefined) => Number.isInteger(Number(text)) && Number(text) > 0;
-  if (own && !isCount(own)) throw new UserError(`ATTUNE_THREADS=${own}: expected a whole number, 1 or more.`);
-  return [own, shared].filter(isCount).map(Number)[0];
 }
 
 export const native: Native = load();

@@ -21,6 +21,7 @@ struct Shared {
   unsigned used[kStages];  // by how many warps, since the beginning
 };
 
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 /** The sums of x ∘ y of rows g and g + 8 of the warp. */
 __device__ void dotsOf(float (&dots)[2], const WarpRows<kRows>& x, const WarpRows<kRows>& y) {
   const int row = threadIdx.x % 16, odd = threadIdx.x % 32 / 16;
@@ -42,6 +43,7 @@ __device__ void dotsOf(float (&dots)[2], const WarpRows<kRows>& x, const WarpRow
     dots[j] += __shfl_xor_sync(0xFFFFFFFF, dots[j], 2);
   }
 }
+#endif
 
 template <bool PREFIXES>
 __global__ void __launch_bounds__(kGroupThreads, 2)
