@@ -119,7 +119,7 @@ export class Projection {
 
 /**
  * Whether rounding so many rows gains time. It saves what plain weights and products of bf16 take (the first as much as 900 rows), and costs what
- * 800 outputs save, and some 25 µs; read on an H200 (benchmarks/README.md).
+ * 800 outputs save, and some 25 µs; read on an H200 (benchmarks/notes/quantised.md).
  */
 function gainsByRounding(rows: number, { inputs, outputs }: Projection): boolean {
   return inputs * (outputs * (rows + 900) - 800 * rows) > 1.7e10;
