@@ -22,7 +22,7 @@ import {
   QWEN3_06B,
   QWEN3_17B,
   randomIds,
-} from './shapes.ts';
+} from './support/shapes.ts';
 
 const shapes = {
   '0.6b': QWEN3_06B,

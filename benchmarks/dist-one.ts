@@ -15,7 +15,7 @@ import type { BatchMetrics } from '../src/trainers/loop/task.ts';
 import { GradientSums } from '../src/trainers/loop/update.ts';
 
 import type { Reading } from './run.ts';
-import { LLAMA_15M } from './shapes.ts';
+import { LLAMA_15M } from './support/shapes.ts';
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const { values } = parseArgs({

@@ -31,7 +31,7 @@ import type { TrainStep } from '../src/trainers/loop/task.ts';
 import { trainPolicy } from '../src/trainers/policy/policy.ts';
 import { trainReward } from '../src/trainers/reward/reward.ts';
 import type { Reading } from './run.ts';
-import { LLAMA_15M } from './shapes.ts';
+import { LLAMA_15M } from './support/shapes.ts';
 
 /** What a process says of each of its steps. */
 interface Step {

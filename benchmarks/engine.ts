@@ -23,8 +23,8 @@ import {
   type Tensor,
   threads,
 } from '../src/tensor/index.ts';
-import { Peer } from './engine-peer.ts';
 import type { Reading } from './run.ts';
+import { Peer } from './support/engine-peer.ts';
 
 const VOCABULARY = 151_936; // Qwen's
 

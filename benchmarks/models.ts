@@ -15,9 +15,9 @@ import {
   type Tensor,
   threads,
 } from '../src/tensor/index.ts';
-import { type PeerReading, runPeer } from './peer.ts';
 import type { Reading } from './run.ts';
-import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from './shapes.ts';
+import { type PeerReading, runPeer } from './support/peer.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from './support/shapes.ts';
 
 interface Bench {
   device: string;

@@ -12,8 +12,8 @@ import { join } from 'node:path';
 import { meanOf } from '../src/algorithms/index.ts';
 import { grid, lineChart, toPng } from '../src/runs/index.ts';
 import { trainPreference } from '../src/trainers/preference/preference.ts';
-import { type Figures, flagsOf, Measures, ownPairs } from './preference-measures.ts';
 import type { Reading } from './run.ts';
+import { type Figures, flagsOf, Measures, ownPairs } from './support/preference-measures.ts';
 
 const defaults = {
   model: 'models/tiny',

@@ -13,8 +13,8 @@ import { join } from 'node:path';
 import { meanOf, policyAlgorithm, policyAlgorithms, stdOf } from '../src/algorithms/index.ts';
 import { bars, grid, lineChart, type MetricRow, openRun, toPng } from '../src/runs/index.ts';
 import { trainPolicy } from '../src/trainers/policy/policy.ts';
-import { flagsOf } from './preference-measures.ts';
 import type { Reading } from './run.ts';
+import { flagsOf } from './support/preference-measures.ts';
 
 const defaults = {
   model: 'models/tiny',

@@ -12,8 +12,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { meanOf, preferenceLoss, preferenceLosses, stdOf } from '../src/algorithms/index.ts';
 import { trainPreference } from '../src/trainers/preference/preference.ts';
-import { type Figures, flagsOf, Measures, ownPairs } from './preference-measures.ts';
 import type { Reading } from './run.ts';
+import { type Figures, flagsOf, Measures, ownPairs } from './support/preference-measures.ts';
 
 const defaults = {
   model: 'models/tiny',

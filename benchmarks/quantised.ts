@@ -17,7 +17,7 @@ import { cudaReadings } from './quantised/cuda.ts';
 import { DecodeClock, ourDecoding } from './quantised/decoding.ts';
 import { addTokenizer, type LlamaModel, openLlama } from './quantised/llama-cpp.ts';
 import type { Reading } from './run.ts';
-import { LLAMA_1B, LLAMA_15M, LLAMA_316M } from './shapes.ts';
+import { LLAMA_1B, LLAMA_15M, LLAMA_316M } from './support/shapes.ts';
 
 const kinds = [
   { name: 'f32', dtype: 'float32', quantType: undefined, precision: 'exact', gguf: 'f32' },

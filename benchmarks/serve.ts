@@ -22,7 +22,7 @@ import { Crowd } from './serve/crowd.ts';
 import { leaving } from './serve/leaving.ts';
 import { type Load, messageOf, seedOf } from './serve/requests.ts';
 import { turns } from './serve/turns.ts';
-import { LLAMA_15M, QWEN3_4B, QWEN3_06B } from './shapes.ts';
+import { LLAMA_15M, QWEN3_4B, QWEN3_06B } from './support/shapes.ts';
 
 const tiny = join(packageRoot, 'models/tiny');
 

@@ -11,14 +11,14 @@
 import { UserError } from '../src/errors.ts';
 import type { CacheDtype } from '../src/models/index.ts';
 import { emptyCache, threads } from '../src/tensor/index.ts';
-import { runPeer } from './peer.ts';
 import type { Reading } from './run.ts';
-import { CPU_LENGTHS, dtypeNamed, GPU_LENGTHS, LLAMA_15M, LLAMA_110M, QWEN3_06B } from './shapes.ts';
 import { type GrpoMeasured, gapSteps, grpoParts, grpoSteps } from './steps/grpo.ts';
 import { longSteps } from './steps/long.ts';
 import type { Measured, StepWork } from './steps/measured.ts';
 import { dpoSteps } from './steps/preference.ts';
 import { rewardSteps } from './steps/reward.ts';
+import { runPeer } from './support/peer.ts';
+import { CPU_LENGTHS, dtypeNamed, GPU_LENGTHS, LLAMA_15M, LLAMA_110M, QWEN3_06B } from './support/shapes.ts';
 
 type Case = (work: StepWork) => Promise<Measured & { tokens: number }>;
 

@@ -17,9 +17,9 @@ import { trainPolicy, trainPreference } from '../src/index.ts';
 import { loadTokenizer } from '../src/models/index.ts';
 import { mixture, taggedAnswer } from '../src/tasks/index.ts';
 import { ChatFormat } from '../src/text/index.ts';
-import { python } from './peer.ts';
-import { flagsOf } from './preference-measures.ts';
 import type { Reading } from './run.ts';
+import { python } from './support/peer.ts';
+import { flagsOf } from './support/preference-measures.ts';
 
 const defaults = { programs: 'attune,trl', jobs: 'grpo,dpo', seeds: '1,2,3', threads: '2' };
 const tasks = 'number_sorting:1-2,spell_backward:1-2';

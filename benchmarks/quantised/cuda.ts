@@ -15,8 +15,8 @@ import {
   tensor,
 } from '../../src/tensor/index.ts';
 import type { Reading } from '../run.ts';
-import { GPU_LENGTHS, QWEN3_8B, randomIds } from '../shapes.ts';
 import { dpoSteps } from '../steps/preference.ts';
+import { GPU_LENGTHS, QWEN3_8B, randomIds } from '../support/shapes.ts';
 import { decodeRate } from './decoding.ts';
 
 const DEVICE = 'cuda:0';

@@ -1,7 +1,7 @@
 /** Tokens a second of decoding alone: the time of many new tokens less that of few, the fastest of some rounds. */
 import { type Model, type Precision, Sampler } from '../../src/models/index.ts';
 import { synchronize } from '../../src/tensor/index.ts';
-import { randomIds } from '../shapes.ts';
+import { randomIds } from '../support/shapes.ts';
 
 export interface DecodeWork {
   batch: number;

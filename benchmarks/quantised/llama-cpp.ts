@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { exportGguf, type GgufType } from '../../src/models/index.ts';
 import type { Llama } from '../../tests/llama-cpp/llama-cpp.ts';
-import { randomIds } from '../shapes.ts';
+import { randomIds } from '../support/shapes.ts';
 import { PROMPT, type TimedDecoding } from './decoding.ts';
 
 /** Names for every id: a model of random weights has no words. */

@@ -10,7 +10,7 @@ import { policySchema } from '../../src/trainers/policy/config.ts';
 import { PolicyTask } from '../../src/trainers/policy/task.ts';
 import { AdapterReference } from '../../src/trainers/reference/adapters.ts';
 import { ModelReference } from '../../src/trainers/reference/reference.ts';
-import { randomIds } from '../shapes.ts';
+import { randomIds } from '../support/shapes.ts';
 import { type Measured, measuredStep, type StepWork } from './measured.ts';
 import { LORA } from './preference.ts';
 

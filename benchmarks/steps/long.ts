@@ -2,7 +2,7 @@
 import { packBatch } from '../../src/data/index.ts';
 import { initModel } from '../../src/models/index.ts';
 import { sftObjective } from '../../src/trainers/batches/objectives.ts';
-import { randomIds } from '../shapes.ts';
+import { randomIds } from '../support/shapes.ts';
 import { batchSteps } from './batch.ts';
 import type { Measured, StepWork } from './measured.ts';
 

@@ -6,7 +6,7 @@
 import type { CacheDtype } from '../../src/models/index.ts';
 import { cudaMemory, resetPeakMemory, synchronize } from '../../src/tensor/index.ts';
 import { type TrainTask, trainLoop } from '../../src/trainers/loop/loop.ts';
-import type { LLAMA_15M, QWEN3_06B } from '../shapes.ts';
+import type { LLAMA_15M, QWEN3_06B } from '../support/shapes.ts';
 
 export interface StepWork {
   cuda: boolean;

@@ -6,7 +6,7 @@ import type { TrainTask } from '../../src/trainers/loop/task.ts';
 import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/preference/objective.ts';
 import { AdapterReference } from '../../src/trainers/reference/adapters.ts';
 import { ModelReference } from '../../src/trainers/reference/reference.ts';
-import { CPU_LENGTHS, GPU_LENGTHS, randomIds } from '../shapes.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, randomIds } from '../support/shapes.ts';
 import { type Measured, measuredStep, type StepWork, unsaved } from './measured.ts';
 
 const PAIRS = 16;

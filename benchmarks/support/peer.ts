@@ -1,4 +1,4 @@
-/** The same work in Python, run beside ours: a script of this folder that prints one JSON line per case. */
+/** The same work in Python, run beside ours: a script of benchmarks/ that prints one JSON line per case. */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,15 +15,9 @@ export const python = process.env.ATTUNE_PYTHON ?? 'python3';
 
 /** Readings by case; empty where Python lacks a package the script needs. */
 export function runPeer(script: string, args: string[]): Map<string, PeerReading> {
-  const path = [
-    import.meta.dirname,
-    join(import.meta.dirname, '../benchmarks'),
-    join(import.meta.dirname, '../../benchmarks'),
-  ]
-    .map((folder) => join(folder, script))
-    .find((candidate) => existsSync(candidate));
+  const path = join(import.meta.dirname, '..', script);
   const found = new Map<string, PeerReading>();
-  if (path === undefined) return found;
+  if (!existsSync(path)) return found;
   const result = spawnSync(python, [path, ...args], { encoding: 'utf8', maxBuffer: 2 ** 26 });
   for (const line of (result.stdout ?? '').split('\n')) {
     if (!line.startsWith('{"')) continue; // trainers print dictionaries of their own

@@ -1,5 +1,5 @@
 /** The work that attune and its peers are both given: model shapes and sequence lengths, the same numbers in every program. */
-import { UserError } from '../src/errors.ts';
+import { UserError } from '../../src/errors.ts';
 
 /** A dtype that models are measured in, by the name that an option gives it. */
 export function dtypeNamed(name: string): 'float32' | 'bfloat16' | 'float16' {

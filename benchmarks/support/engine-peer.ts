@@ -19,7 +19,7 @@ export class Peer {
 
   /** Undefined where there is no Python, or none with what the program needs. */
   static async start(program: string, options: object): Promise<Peer | undefined> {
-    const file = join(import.meta.dirname, program);
+    const file = join(import.meta.dirname, '..', program);
     if (!existsSync(file)) return undefined;
     const child = spawn(python, [file, JSON.stringify(options)]);
     child.on('error', () => {});

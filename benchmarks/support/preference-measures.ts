@@ -1,15 +1,15 @@
 /** What the studies of direct alignment measure a policy by: held-out pairs, the verifier, the drift from the start. */
 import { existsSync } from 'node:fs';
-import { meanOf } from '../src/algorithms/index.ts';
-import { UserError } from '../src/errors.ts';
-import { type PromptedResponse, responseLogprobs } from '../src/models/decoder/responses.ts';
-import { loadModel, type Model, type SampledResponse, Sampler } from '../src/models/index.ts';
-import { type PolicyPrompt, PromptWriter } from '../src/rollouts/prompts.ts';
-import { taskEvalPrompts } from '../src/rollouts/task-prompts.ts';
-import { task } from '../src/tasks/index.ts';
-import { Tokenizer } from '../src/text/index.ts';
-import { buildPreferences } from '../src/workflows/preferences/build.ts';
-import { pairsOf } from '../src/workflows/preferences/pairs.ts';
+import { meanOf } from '../../src/algorithms/index.ts';
+import { UserError } from '../../src/errors.ts';
+import { type PromptedResponse, responseLogprobs } from '../../src/models/decoder/responses.ts';
+import { loadModel, type Model, type SampledResponse, Sampler } from '../../src/models/index.ts';
+import { type PolicyPrompt, PromptWriter } from '../../src/rollouts/prompts.ts';
+import { taskEvalPrompts } from '../../src/rollouts/task-prompts.ts';
+import { task } from '../../src/tasks/index.ts';
+import { Tokenizer } from '../../src/text/index.ts';
+import { buildPreferences } from '../../src/workflows/preferences/build.ts';
+import { pairsOf } from '../../src/workflows/preferences/pairs.ts';
 
 /** What both studies take from the command line. */
 export interface StudyFlags {
