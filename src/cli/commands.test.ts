@@ -43,6 +43,7 @@ describe('every command comes from a schema', () => {
   it.each(commands.map((words) => [words.join(' '), words] as const))('%s', async (_, words) => {
     const help = await attune(...words, '--help');
     expect([help.code, help.out]).toEqual([0, expect.stringContaining('--config <value>')]);
+    expect(help.out).not.toMatch(/default:\s*[;)]/);
     const file = written('unknown.yaml', 'sead: 1\nno_such_field: 2\n');
     const { code, err } = await attune(...words, '--config', file);
     expect(code).toBe(2);

@@ -84,11 +84,18 @@ function helpText(type: z.ZodType, kind: FieldKind): string {
   const standard = defaultValue(type);
   if (isRequired(type)) notes.push('required');
   else if (standard === true) notes.push('on by default');
-  else if (standard !== undefined && standard !== null && standard !== false) notes.push(`default: ${shown(standard)}`);
+  else if (!isNothing(standard)) notes.push(`default: ${shown(standard)}`);
   if (meta.examples?.length) notes.push(`e.g. ${meta.examples.join(', ')}`);
   if (meta.aliases?.length) notes.push(`also ${meta.aliases.map((alias) => `--${kebabCase(alias)}`).join(', ')}`);
   return notes.length > 0 ? `${meta.description} (${notes.join('; ')})` : meta.description;
 }
+
+const isNothing = (value: unknown) =>
+  value === undefined ||
+  value === null ||
+  value === false ||
+  value === '' ||
+  (Array.isArray(value) && value.length === 0);
 
 function shown(value: unknown): string {
   if (Array.isArray(value)) return value.join(',');
