@@ -56,6 +56,7 @@ npm run sanitize -- src/models   those of another folder; paths and options are 
   pictures: { engine: true, page: true, command: ['scripts/pictures.ts'], help: 'scripts/pictures.ts' },
   build: { command: ['scripts/compile.mjs'], help: 'scripts/compile.mjs' },
   bundle: { command: ['scripts/bundle.mjs'], help: 'scripts/bundle.mjs' },
+  kernels: { command: ['scripts/kernels.mjs'], help: 'scripts/kernels.mjs' },
   lint: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
   format: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'] },
   'format-native': { work: formatNative, help: 'npm run format-native   clang-format over native/ (.clang-format)' },
