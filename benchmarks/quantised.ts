@@ -1,5 +1,5 @@
 /**
- * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,f32-fast,bf16,int8,int8-fast,int4,int4-fast]
+ * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,bf16,int8,int8-fast,int4,int4-fast]
  * [--batches 1,16] [--tokens 24] [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, bf16, int8 and int4, the last two exact and with
  * `precision: 'fast'` (whose `weightsMiB` has what it holds besides), beside llama.cpp with the same weights in f32, bf16, q8_0 and q4_0; all take their rounds in turn.
  * With `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64
@@ -21,7 +21,6 @@ import { LLAMA_1B, LLAMA_15M, LLAMA_316M } from './support/shapes.ts';
 
 const kinds = [
   { name: 'f32', dtype: 'float32', quantType: undefined, precision: 'exact', gguf: 'f32' },
-  { name: 'f32-fast', dtype: 'float32', quantType: undefined, precision: 'fast', gguf: 'f32' },
   { name: 'bf16', dtype: 'bfloat16', quantType: undefined, precision: 'exact', gguf: 'bf16' },
   { name: 'int8', dtype: 'float32', quantType: 'int8', precision: 'exact', gguf: 'q8_0' },
   { name: 'int8-fast', dtype: 'float32', quantType: 'int8', precision: 'fast', gguf: 'q8_0' },

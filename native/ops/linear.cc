@@ -1,7 +1,7 @@
 // attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. A few rows of f32 or bf16 on the CPU use our own product
-// (cpu/skinny). Where libtorch's half precision is not to be used on the CPU (precise_products.h), more rows are widened to f32. Everything else is
-// ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another order on x86, and a
-// block that is computed again for its gradient, or a reference beside its policy, has to give the same bits.
+// (cpu/skinny), on ARM also many rows of f32. Where libtorch's half precision is not to be used on the CPU (precise_products.h), more rows
+// are widened to f32. Everything else is ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another
+// order, and a block that is computed again for its gradient, or a reference beside its policy, has to give the same bits.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -24,8 +24,9 @@ bool areMatrices(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 bool isOurs(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && isSkinny(x.size(0), x.size(1)) && weight.is_contiguous() &&
-         (!bias.defined() || bias.is_contiguous());
+  const bool isFloat = x.scalar_type() == at::kFloat;
+  return (isFloat || x.scalar_type() == at::kBFloat16) && (isSkinny(x.size(0), x.size(1)) || (isFloat && takesAllRows(x.size(1)))) &&
+         weight.is_contiguous() && (!bias.defined() || bias.is_contiguous());
 }
 
 template <typename T>

@@ -17,6 +17,7 @@ describe('linear of few rows', () => {
     [40, 130],
     [64, 1024],
     [100, 300],
+    [47, 1027],
     [272, 2050],
   ] as const;
   const dtypes = ['float32', 'bfloat16'] as const;
@@ -32,12 +33,35 @@ describe('linear of few rows', () => {
       const error = together.to('float64').sub(expected).abs();
       expect(largest(error.sub(expected.abs().mul(rounding[dtype])).clamp(0))).toBeLessThan(1e-6 * inputs);
       const numbers = together.numbers();
-      for (const [i, count] of [1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 36].entries()) {
+      for (const [i, count] of [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 36].entries()) {
         setThreads([1, 2, 3, 16][i % 4] as number);
         for (const first of [0, 3])
           expect(linear(x.narrow(0, first, count), weight, bias).numbers()).toEqual(
             numbers.slice(first * outputs, (first + count) * outputs),
           );
+      }
+    },
+  );
+
+  // 1,024 inputs: kPassInputs of native/cpu/skinny/inputs.cc are 64 rows of them
+  it.each([
+    [40, 130],
+    [33, 1024],
+  ])(
+    '%i outputs of %i inputs: hundreds of rows of f32 are the same to rounding, on ARM to the bit',
+    (outputs, inputs) => {
+      seed(outputs);
+      const [x, weight] = [randn([301, inputs]), randn([outputs, inputs])];
+      const together = linear(x, weight);
+      for (const [first, count] of [
+        [0, 1],
+        [63, 5],
+        [270, 31],
+      ] as const) {
+        const few = linear(x.narrow(0, first, count), weight);
+        const [found, expected] = [few, together.narrow(0, first, count)];
+        if (process.arch === 'arm64') expect(found.numbers()).toEqual(expected.numbers());
+        expect(largest(found.sub(expected))).toBeLessThan(1e-6 * inputs);
       }
     },
   );

@@ -1,5 +1,5 @@
-// Products of x[rows, k]·w[columns, k]ᵀ in registers, shared by f32 (product.cc) and bf16 (bf16.cc). Weights and inputs are items of 32 bits, one
-// f32 or two bf16, and `Kind` says how they are multiplied:
+// Products of x[rows, k]·w[columns, k]ᵀ in registers, shared by f32 (product.cc; ARM has inputs.cc) and bf16 (bf16.cc). Weights and inputs are
+// items of 32 bits, one f32 or two bf16, and `Kind` says how they are multiplied:
 //   Floats   an item of w is an f32, and so is an item of x
 //   Wide     an item of w is two bf16, which become f32 by a shift; x is two f32
 //   Pairs    an item is two bf16 in both, for CPUs with an instruction for their dot product
@@ -85,7 +85,7 @@ constexpr int kFloatRows = 4, kHalfRows = 4;
 constexpr int64_t kFloatColumns = 8, kHalfColumns = 8;
 #elif defined(__aarch64__)
 constexpr int kFloatRows = 2, kHalfRows = 4;
-constexpr int64_t kFloatColumns = 4, kHalfColumns = 8;
+constexpr int64_t kFloatColumns = kBlock, kHalfColumns = 8;
 #else
 constexpr int kFloatRows = 2, kHalfRows = 2;
 constexpr int64_t kFloatColumns = kBlock, kHalfColumns = kBlock;
@@ -282,9 +282,8 @@ void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   }
 }
 #else
-// The weights of the next columns are asked for in the L2 cache, which takes more requests at once than the L1 cache. Two Neoverse-N1 cores read
-// 36 GB/s row by row, 30 from 4 rows at once and 22 from 16: so f32 products take four columns. Of bf16 twice as many multiply-adds wait for one
-// another, which eight columns hide.
+// The weights of the next columns are asked for in the L2 cache, which takes more requests at once than the L1 cache. Eight columns of bf16 hide
+// that multiply-adds of a sum wait for one another.
 
 template <typename Kind, int ROWS>
 void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {

@@ -1,6 +1,7 @@
-// Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows. The sums of a group of rows and a few
-// columns stay in registers and need no reduction across lanes; the weights of the next tile are prefetched meanwhile. At 16 rows
-// this reaches 37 of a Neoverse-N1 core's 40 GFLOP/s; with columns as lanes it was 33.
+// f32 elsewhere than on ARM (inputs.cc). Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows. The
+// sums of a group of rows and a few columns stay in registers and need no reduction across lanes; the weights of the next tile are prefetched
+// meanwhile.
+#if !defined(__aarch64__)
 #include "cpu/skinny/product.h"
 
 #include <algorithm>
@@ -33,3 +34,4 @@ void skinnyProduct(const SkinnyProduct<float>& p) {
 }
 
 }  // namespace attune
+#endif

@@ -42,7 +42,7 @@ struct DecodePlan {
   double eps = 0, headEps = 0, finalEps = 0;
   int64_t heads = 0;
   bool interleaved = false;
-  bool fast = false;  // where that is faster, products round x (cpu/quantised/product.h) or add in another order (cpu/skinny/product.h)
+  bool fast = false;  // where that is faster, products of quantised weights round x (cpu/quantised/product.h)
 
   int64_t width() const { return embedding.size(1); }
   int64_t length() const { return tables.size(1) * layers.front().cache.block(); }

@@ -109,8 +109,6 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[
   product.k = linear.weight.size(1);
   product.n = linear.weight.size(0);
   product.add = add;
-  if constexpr (std::is_same_v<T, float>)
-    if (fast && product.m == 1) return oneRowProduct(product);
   skinnyProduct(product);
 }
 

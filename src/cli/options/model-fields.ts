@@ -24,7 +24,7 @@ export const quantTypeField = field(z.enum(quantTypes).optional(), {
 /** For commands that write text; a policy that is trained or evaluated is always exact. */
 export const precisionField = field(z.enum(precisions).default('exact'), {
   description:
-    "exact: log-probs as in training; fast: where that is quicker (ARM CPUs), a quantised model's activations are rounded to 8 bits a block, as llama.cpp does, and a single row of float32 is added in another order",
+    "exact: log-probs as in training; fast: where that is quicker (ARM CPUs), a quantised model's activations are rounded to 8 bits a block, as llama.cpp does",
 });
 
 const cacheDtypeHelp = {

@@ -1,7 +1,6 @@
 /**
  * What fast decoding (`precision: 'fast'`) holds of a quantised model beside its weights: the vocabulary's matrix in 8 bits, and the maxima
- * of blocks of 4 bits as float32, half a bit a weight more. Its steps are limited by the instructions that each weight takes. Of a model in
- * plain weights it holds nothing: a single row's sums are added in another order.
+ * of blocks of 4 bits as float32, half a bit a weight more. Its steps are limited by the instructions that each weight takes.
  */
 import { QuantisedMatrix } from '../../nn/index.ts';
 import { quantisedBytes } from '../../nn/quantised.ts';
@@ -17,16 +16,15 @@ export class FastWeights {
     this.#decoder = decoder;
   }
 
-  /** Null where nothing would be faster: GPUs, half precision, and quantised models on CPUs that do not multiply digits of 8 bits. */
+  /** Null where nothing would be faster: plain weights, GPUs, half precision, and CPUs that do not multiply digits of 8 bits. */
   static of(decoder: Decoder): FastWeights | null {
     const { device, dtype, quantType } = decoder;
-    if (device !== 'cpu' || dtype !== 'float32') return null;
-    return quantType === null || aten<boolean>('attune::can_round') ? new FastWeights(decoder) : null;
+    if (quantType === null || device !== 'cpu' || dtype !== 'float32') return null;
+    return aten<boolean>('attune::can_round') ? new FastWeights(decoder) : null;
   }
 
-  /** A quantised model's head in 8 bits, made again where the plain one has changed; null for a model in plain weights. */
-  head(): QuantisedMatrix | null {
-    if (this.#decoder.quantType === null) return null;
+  /** The head in 8 bits, made again where the plain one has changed. */
+  head(): QuantisedMatrix {
     const { headWeight } = this.#decoder;
     const writes = aten<number>('attune::count_writes', [headWeight]);
     if (this.#head?.of !== headWeight || this.#head.writes !== writes) {
@@ -51,8 +49,7 @@ export class FastWeights {
 
   /** Bytes that it holds beside the model's weights once a plan is made of it. */
   get bytes(): number {
-    const { headWeight, quantType } = this.#decoder;
-    if (quantType === null) return 0;
+    const { headWeight } = this.#decoder;
     let maxima = 0;
     for (const { quantised } of this.#decoder.projections())
       if (quantised?.type === 'int4') maxima += new Map(quantised.tensors()).get('scales')?.numel ?? 0;

@@ -97,24 +97,19 @@ describe('precision', () => {
       return fast.tensorsOf(matrix).filter(([, each]) => !known.has(each));
     });
     const maxima = made.reduce((sum, [, { numel }]) => sum + 4 * numel, 0);
-    expect(told).toBe((fast.head()?.bytes ?? 0) + maxima);
+    expect(told).toBe(fast.head().bytes + maxima);
     expect(maxima > 0).toBe(quantType === 'int4');
     fast.dispose();
   });
 
   // 70 wide: rows of w are no multiple of what a step of the sum takes
-  it('adds the sums of a single row of plain weights in another order, and no others', async () => {
+  it('changes nothing for plain weights, of which one row alone has the bits that it has among others', async () => {
     using model = initModel({ ...SHAPE, hidden_size: 70, intermediate_size: 45, model_type: 'qwen3' }, { seed: 1 });
-    expect(await written(model, 'fast')).toEqual(await written(model));
-    const fast = FastWeights.of(model.decoder);
-    const [exact, found] = [{}, { fast }].map((copies) => logprobs(model, [3, 14, 25, 7], copies)) as [
-      number[][],
-      number[][],
-    ];
-    for (const [t, row] of exact.entries())
-      for (const [i, p] of row.entries()) expect((found[t] as number[])[i]).toBeCloseTo(p, 5);
     using half = initModel({ ...SHAPE, model_type: 'qwen3' }, { seed: 1, dtype: 'bfloat16' });
-    expect(FastWeights.of(half.decoder)).toBeNull();
+    for (const { decoder } of [model, half]) expect(FastWeights.of(decoder)).toBeNull();
+    const exact = await written(model);
+    expect(await written(model, 'fast')).toEqual(exact);
+    for (const [i, request] of requests.entries()) expect(await written(model, 'fast', [request])).toEqual([exact[i]]);
   });
 
   it('sees a head that has changed, and leaves nothing behind', async () => {

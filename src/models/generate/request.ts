@@ -43,8 +43,8 @@ export interface SamplerOptions {
   reusePrefixes?: boolean;
   /**
    * `exact` unless given: log-probs are those of scoring and training. `fast`: decoding from a quantised model rounds activations to 8 bits
-   * a block, and the vocabulary's matrix to 8 bits a row, and a single row of float32 is added in another order, where that is faster (ARM
-   * CPUs); elsewhere it changes nothing. For text whose log-probs nobody trains on.
+   * a block, and the vocabulary's matrix to 8 bits a row, where that is faster (ARM CPUs); elsewhere it changes nothing. For text whose
+   * log-probs nobody trains on.
    */
   precision?: Precision;
   /**
