@@ -16,28 +16,29 @@ namespace attune {
           ATTUNE_WEIGHTS(4, w4) ATTUNE_COLUMN(20, 21, 22, 23, 7) ATTUNE_WEIGHTS(5, w5) ATTUNE_COLUMN(24, 25, 26, 27, 4)                 \
               ATTUNE_COLUMN(28, 29, 30, 31, 5)
 // The 24 registers of sums from memory or to it.
-#define ATTUNE_SUMS(move)                                                                                                     \
-  move " q8, q9, [%[sums]]\n" move " q10, q11, [%[sums], #32]\n" move " q12, q13, [%[sums], #64]\n" move                      \
-       " q14, q15, [%[sums], #96]\n" move " q16, q17, [%[sums], #128]\n" move " q18, q19, [%[sums], #160]\n" move             \
-       " q20, q21, [%[sums], #192]\n" move " q22, q23, [%[sums], #224]\n" move " q24, q25, [%[sums], #256]\n" move            \
-       " q26, q27, [%[sums], #288]\n" move " q28, q29, [%[sums], #320]\n" move " q30, q31, [%[sums], #352]\n"
+#define ATTUNE_SUMS(move, at)                                                                                               \
+  move " q8, q9, [%[" #at "]]\n" move " q10, q11, [%[" #at "], #32]\n" move " q12, q13, [%[" #at "], #64]\n" move           \
+       " q14, q15, [%[" #at "], #96]\n" move " q16, q17, [%[" #at "], #128]\n" move " q18, q19, [%[" #at "], #160]\n" move  \
+       " q20, q21, [%[" #at "], #192]\n" move " q22, q23, [%[" #at "], #224]\n" move " q24, q25, [%[" #at "], #256]\n" move \
+       " q26, q27, [%[" #at "], #288]\n" move " q28, q29, [%[" #at "], #320]\n" move " q30, q31, [%[" #at "], #352]\n"
 
 /**
- * Adds `count` inputs (a multiple of 8, at least 8) to sums[6][4][4]: columns, rows, inputs modulo 4. x is [count / 4][4 rows][4]; the columns of w
+ * sums[6][4][4] = from + `count` inputs (a multiple of 8, at least 8): columns, rows, inputs modulo 4. x is [count / 4][4 rows][4]; the columns of w
  * are k apart. For each 8 inputs three lines are asked for in the L2 cache, from `next` on and each time `step` bytes later.
  */
-inline void inputTile(const float* x, const float* w, int64_t k, int64_t count, const char* next, int64_t step, float* sums) {
+inline void inputTile(const float* x, const float* w, int64_t k, int64_t count, const char* next, int64_t step, const float* from,
+                      float* sums) {
   const float *w1 = w + k, *w2 = w + 2 * k, *w3 = w + 3 * k, *w4 = w + 4 * k, *w5 = w + 5 * k;
-  asm volatile(ATTUNE_SUMS("ldp")
+  asm volatile(ATTUNE_SUMS("ldp", from)
       "1:\n"
       ATTUNE_FOUR_INPUTS("prfm pldl2keep, [%[next]]\n")
       ATTUNE_FOUR_INPUTS("prfm pldl2keep, [%[next], #64]\nprfm pldl2keep, [%[next], #128]\n")
       "add %[next], %[next], %[step]\n"
       "subs %[count], %[count], #8\n"
       "b.gt 1b\n"
-      ATTUNE_SUMS("stp")
+      ATTUNE_SUMS("stp", sums)
       : [x] "+r"(x), [w] "+r"(w), [w1] "+r"(w1), [w2] "+r"(w2), [w3] "+r"(w3), [w4] "+r"(w4), [w5] "+r"(w5), [next] "+r"(next), [count] "+r"(count)
-      : [sums] "r"(sums), [step] "r"(step)
+      : [from] "r"(from), [sums] "r"(sums), [step] "r"(step)
       : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18",
         "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
 }

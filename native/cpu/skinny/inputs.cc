@@ -18,10 +18,11 @@ using Product = SkinnyProduct<float>;
 
 constexpr int kRows = 4;  // of a group
 constexpr int kColumns = 6;  // at once, for more rows than one
-constexpr int64_t kTask = 16;  // columns of a task
+constexpr int64_t kTask = 2 * kColumns;  // columns of a task
 constexpr int64_t kChunk = 1024;  // inputs whose weights stay in the L1 cache while all groups of rows use them
 constexpr int64_t kPassInputs = 64 << 10;  // of x in a pass over the weights: a quarter of the L2 cache
 constexpr int64_t kLine = 64;
+constexpr float kNothing[kColumns * kRows * 4] = {};  // sums to begin with
 
 // What is asked for during a tile: `step` bytes for every 16 inputs.
 struct Ahead {
@@ -54,20 +55,21 @@ inline float dot(const float* x, const float* w, int64_t k) {
   return total(sums);
 }
 
-// Adds `count` inputs to room[COLUMNS][ROWS][4]. x is [inputs / 4][ROWS][4], the columns of w are k apart.
+// room[COLUMNS][ROWS][4] = from + `count` inputs. x is [inputs / 4][ROWS][4], the columns of w are k apart.
 template <int ROWS, int COLUMNS>
-void addInputs(const float* x, const float* w, int64_t k, int64_t count, Ahead ahead, float* room) {
+void addInputs(const float* x, const float* w, int64_t k, int64_t count, Ahead ahead, const float* from, float* room) {
   int64_t i = 0;
   if constexpr (ROWS == 4 && COLUMNS == 6) {
     i = count / 8 * 8;
-    if (i > 0) inputTile(x, w, k, i, ahead.next, ahead.step / 2, room);
+    if (i > 0) inputTile(x, w, k, i, ahead.next, ahead.step / 2, from, room);
     if (i == count) return;
+    if (i > 0) from = room;
   }
   Quad sums[COLUMNS][ROWS];
 #pragma GCC unroll 8
   for (int c = 0; c < COLUMNS; c++)
 #pragma GCC unroll 4
-    for (int r = 0; r < ROWS; r++) sums[c][r] = quad(room + (c * ROWS + r) * 4);
+    for (int r = 0; r < ROWS; r++) sums[c][r] = quad(from + (c * ROWS + r) * 4);
   const auto add = [&](int64_t at, const auto& weights) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int c = 0; c < COLUMNS; c++) {
@@ -105,7 +107,12 @@ void finish(const Product& p, int64_t row, int64_t column, const float* room) {
 #pragma GCC unroll 2
     for (int from = 0; from < COLUMNS; from += 4) {
       const Quad out = totals(sums(from, r), sums(from + 1, r), sums(from + 2, r), sums(from + 3, r));
-      for (int c = from; c < from + 4 && c < COLUMNS; c++) write(p, y + c, out[c - from], column + c);
+      if (from + 4 <= COLUMNS) {
+        const Quad value = p.bias == nullptr ? out : out + quad(p.bias + column + from);
+        *reinterpret_cast<Quad*>(y + from) = p.add ? quad(y + from) + value : value;
+      } else {
+        for (int c = from; c < COLUMNS; c++) write(p, y + c, out[c - from], column + c);
+      }
     }
   }
 }
@@ -116,7 +123,7 @@ void group(int64_t rows, const Product& p, const float* x, int64_t row, int64_t 
            float* room) {
   if constexpr (ROWS > 1)
     if (rows < ROWS) return group<COLUMNS, ROWS - 1>(rows, p, x, row, column, i, count, ahead, room);
-  addInputs<ROWS, COLUMNS>(x + i * ROWS, p.w + column * p.k + i, p.k, count, ahead, room);
+  addInputs<ROWS, COLUMNS>(x + i * ROWS, p.w + column * p.k + i, p.k, count, ahead, i == 0 ? kNothing : room, room);
   if (i + count == p.k) finish<ROWS, COLUMNS>(p, row, column, room);
 }
 
@@ -124,7 +131,6 @@ void group(int64_t rows, const Product& p, const float* x, int64_t row, int64_t 
 template <int COLUMNS>
 void columns(const Product& p, const float* x, int64_t column, float* room) {
   const int64_t k = p.k, padded = (k + 3) / 4 * 4, groups = (p.m + kRows - 1) / kRows, chunk = groups == 1 ? k : kChunk;
-  std::fill_n(room, groups * kRows * COLUMNS * 4, 0.0f);
   const char* next = reinterpret_cast<const char*>(p.w + (column + COLUMNS) * k);
   for (int64_t i = 0; i < k; i += chunk) {
     const int64_t count = std::min(chunk, k - i), asked = count * COLUMNS * static_cast<int64_t>(sizeof(float)) / groups;
