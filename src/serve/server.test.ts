@@ -157,6 +157,8 @@ describe("OpenAI's client", () => {
     [{ model: 'tiny', messages, max_tokens: 4000 }, 400, /512 tokens.*4000/],
     [{ model: 'tiny', messages, presence_penalty: 1 }, 400, /presence_penalty/],
     [{ model: 'tiny', messages, temprature: 1 }, 400, /temperature/],
+    [{ model: 'tiny', messages, constructor: 1 }, 400, /"constructor" is not offered/],
+    [JSON.parse('{ "model": "tiny", "messages": [], "__proto__": {} }'), 400, /"__proto__" is not offered/],
     [{ model: 'tiny', messages: [] }, 400, /messages/],
     [{ model: 'tiny', messages, temperature: -1 }, 400, /temperature/],
     [{ model: 'tiny', messages, tools: [{ type: 'function', function: { name: 'f' } }] }, 400, /knows no tools/],
