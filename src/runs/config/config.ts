@@ -159,7 +159,7 @@ function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
       context.faults.push({
         path: shownPath(at.path, context.source),
         source: context.source,
-        message: `is given twice (also as "${written}").`,
+        message: `is given twice (also as "${context.source === commandLine ? shownName(written, context) : written}").`,
       });
     } else {
       context.origins.set(at.path.join('.'), context.source);
