@@ -114,6 +114,8 @@ describe('the catalogue', () => {
     const [first] = chooseRuns(all, ['x/a']);
     expect(tagRun(first as (typeof all)[0], ['keep', 'old'])).toEqual(['keep', 'old']);
     expect(chooseRuns(listCatalogue(root, options), ['#keep']).map(({ path }) => path)).toEqual([join(root, 'x/a')]);
+    expect(() => tagRun(first as (typeof all)[0], ['new', ' '])).toThrow(/this one is empty/);
+    expect(chooseRuns(listCatalogue(root, options), ['#new'])).toEqual([]);
     const now = Date.parse('2026-05-02T00:00:00.000Z');
     expect(oldEnough(all, '30d', now).map(({ path }) => path)).toEqual([join(root, 'x/a')]);
     expect(() => oldEnough(all, 'soon')).toThrow(/--older-than soon/);

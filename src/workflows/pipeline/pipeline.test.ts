@@ -248,7 +248,7 @@ describe('faults of the file', () => {
   });
 
   it('name the field that the file has', () => {
-    const faults = (training: object) => faultsOf(recipe({ training }));
+    const faults = (training: Record<string, unknown>) => faultsOf(recipe({ training }));
     expect(faults({ max_seq_length: 128 })).toEqual([
       'training.max_seq_length: must be more than max_prompt_length, 256 unless given.',
     ]);
