@@ -6,7 +6,7 @@
 #   sh recipes/reward-models.sh path/to/model elsewhere
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-npm --prefix "$here/.." run --silent attune --}
+attune() { if [ -n "${ATTUNE:-}" ]; then command $ATTUNE "$@"; else npm --prefix "$here/.." run --silent attune -- "$@"; fi; }
 model=${1:-"$here/../models/tiny"}
 work=${2:-work/rewards}
 # Over a thousand distinct problems of each to learn from, and others to be asked about.
@@ -16,10 +16,10 @@ ROWS=${ROWS:-8000}
 reward() { # type, kind of data, options of the evaluation
   type=$1 kind=$2
   shift 2
-  $ATTUNE tasks generate --overwrite --kind "$kind" --tasks "$TASKS" --count "$ROWS" --part train --out "$work/$kind.jsonl"
-  $ATTUNE train reward --type "$type" --model "$model" --dataset "$work/$kind.jsonl" --no-strip-thinking --batch-size 16 \
+  attune tasks generate --overwrite --kind "$kind" --tasks "$TASKS" --count "$ROWS" --part train --out "$work/$kind.jsonl"
+  attune train reward --type "$type" --model "$model" --dataset "$work/$kind.jsonl" --no-strip-thinking --batch-size 16 \
     --grad-accum 1 --lr 1e-3 --warmup-ratio 0.05 --output-dir "$work/runs" --log-dir "$work/logs" --run-name "$type"
-  $ATTUNE evaluate reward --checkpoint "$work/runs/$type/final" --task "$TASKS" --output-dir "$work/evaluation/$type" "$@"
+  attune evaluate reward --checkpoint "$work/runs/$type/final" --task "$TASKS" --output-dir "$work/evaluation/$type" "$@"
 }
 
 reward preference preference

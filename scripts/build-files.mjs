@@ -21,17 +21,28 @@ export class BuildError extends Error {
   name = 'BuildError';
 }
 
+/** The first of these folders that can be written, made if need be; undefined where none can. */
 export function firstWritable(folders) {
-  for (const folder of folders) {
+  return folders.find((folder) => {
     try {
       mkdirSync(folder, { recursive: true });
-      accessSync(folder, constants.W_OK);
-      return folder;
+      return canWrite(folder);
     } catch {
-      // The next one, then.
+      return false;
     }
+  });
+}
+
+export const canWrite = (path) => allows(path, constants.W_OK);
+export const canRead = (path) => allows(path, constants.R_OK);
+
+function allows(path, mode) {
+  try {
+    accessSync(path, mode);
+    return true;
+  } catch {
+    return false;
   }
-  throw new BuildError(`none of these folders can be written: ${folders.join(', ')}`);
 }
 
 /** One build at a time per fingerprint; a lock whose owner is gone, or that nobody has touched for a minute, is taken over. */

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { BuildError, digest, firstWritable, writeIfChanged } from './build-files.mjs';
-import { atLeast, cacheFolder, findCuda, findNccl, hasC10d, usesNewStringAbi } from './libtorch.mjs';
+import { atLeast, findCuda, findNccl, hasC10d, usesNewStringAbi } from './libtorch.mjs';
 import { findPackage } from './node24.mjs';
 
 /** `vptr` would ask libtorch for type information that its binaries keep to themselves. */
@@ -14,8 +14,11 @@ export function sanitizing(env) {
   return env.ATTUNE_SANITIZE === '1';
 }
 
-/** Everything that decides what the addon is: sources, flags, libtorch. */
-export function planBuild(root, build, libtorch, env) {
+/**
+ * Everything that decides what the addon is: sources, flags, libtorch. `folders` are those that it may lie in; none has to
+ * be there, or writable.
+ */
+export function planBuild(root, folders, libtorch, env) {
   const folder = join(root, 'native');
   const files = existsSync(folder)
     ? readdirSync(folder, { recursive: true })
@@ -68,7 +71,7 @@ export function planBuild(root, build, libtorch, env) {
           '-fPIC',
           '--expt-relaxed-constexpr',
           '--expt-extended-lambda',
-          ...gencode(build, env),
+          ...gencode(folders, env),
           ...shared,
         ]
       : [],
@@ -87,11 +90,10 @@ export function planBuild(root, build, libtorch, env) {
   ];
 
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
-  const distributed = distributedFlags(libtorch, cuda, library, build);
+  const distributed = distributedFlags(libtorch, cuda, library, folders);
   const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, cpuKind()];
   // Objects are shared by every installation of this user: a second project with attune only links. So the key has what
   // decides the machine code (the source, the headers that it includes, the flags) and no path of this installation.
-  const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
   const nodeApi = nodeApiHeaders(root);
   const objects = sources.map((source) => {
     const inDist = dirname(source) === join(folder, 'dist');
@@ -102,16 +104,15 @@ export function planBuild(root, build, libtorch, env) {
     const name = `${basename(source)}-${digest(...base, ...command, ...texts)}.o`;
     // Includes are written from native/: "door/handles.h".
     const own = [folder, ...(inDist ? [join(folder, 'dist/gloo')] : []), nodeApi].map((path) => `-I${path}`);
-    return { source, headers, command: [...command, ...own], object: join(shelf, name) };
+    return { source, headers, command: [...command, ...own], name };
   });
-  const fingerprint = digest(...link, ...objects.map((each) => basename(each.object)));
+  const fingerprint = digest(...link, ...objects.map((each) => each.name));
   return {
     libtorch,
     cuda,
     kernels,
     kernelsLeftOut: cudaSources.length > kernelSources.length,
     folder,
-    shelf,
     objects,
     link,
     fingerprint,
@@ -122,24 +123,38 @@ export function planBuild(root, build, libtorch, env) {
  * What the sources of native/dist are compiled with: c10d and NCCL, where this libtorch has them. Whether it has c10d is
  * read from its library, which is large: the answer is kept for as long as the library stays the same.
  */
-function distributedFlags(libtorch, cuda, { size, mtimeMs }, build) {
-  const kept = join(build, 'c10d.json');
+function distributedFlags(libtorch, cuda, { size, mtimeMs }, folders) {
   const library = `${libtorch.lib} ${size} ${Math.trunc(mtimeMs)}`;
-  let c10d;
-  try {
-    const known = JSON.parse(readFileSync(kept, 'utf8'));
-    if (known.library === library) c10d = known.c10d;
-  } catch {
-    // Not looked for yet.
-  }
-  c10d ??= hasC10d(libtorch);
-  writeIfChanged(kept, JSON.stringify({ library, c10d }));
+  const c10d =
+    known(folders, 'c10d.json', (kept) => (kept.library === library ? kept.c10d : undefined)) ?? hasC10d(libtorch);
+  remember(folders, 'c10d.json', { library, c10d });
   const nccl = cuda && c10d ? findNccl(libtorch) : undefined;
   return [
     ...(c10d ? ['-DATTUNE_C10D=1'] : []),
     ...(nccl ? ['-DATTUNE_NCCL=1'] : []),
     ...(nccl && nccl !== '/usr/include' ? ['-isystem', nccl] : []),
   ];
+}
+
+/** An answer that an earlier build wrote down, in the first folder that has one which still holds. */
+function known(folders, name, answer) {
+  for (const folder of folders) {
+    try {
+      const found = answer(JSON.parse(readFileSync(join(folder, name), 'utf8')));
+      if (found !== undefined) return found;
+    } catch {
+      // Not asked yet, or not to be read.
+    }
+  }
+  return undefined;
+}
+
+/** Writes an answer down where that is possible; elsewhere it is asked for again. */
+function remember(folders, name, answer) {
+  const text = JSON.stringify(answer);
+  if (known(folders, name, (kept) => JSON.stringify(kept) === text || undefined)) return;
+  const folder = firstWritable(folders);
+  if (folder !== undefined) writeIfChanged(join(folder, name), text);
 }
 
 /**
@@ -184,18 +199,10 @@ function compiler(env) {
  * Machine code for the GPU that is here. nvidia-smi can take a second, so its answer is kept for as long as the driver
  * reports the same cards. ATTUNE_CUDA_ARCH (such as "80" or "90a") overrides it.
  */
-function gencode(build, env) {
-  const kept = join(build, 'gpu.json');
+function gencode(folders, env) {
   const cards = readCards();
-  let arch = env.ATTUNE_CUDA_ARCH;
-  if (!arch) {
-    try {
-      const known = JSON.parse(readFileSync(kept, 'utf8'));
-      if (known.cards === cards) arch = known.arch;
-    } catch {
-      // Not asked yet.
-    }
-  }
+  const kept = () => known(folders, 'gpu.json', (each) => (each.cards === cards ? each.arch : undefined));
+  let arch = env.ATTUNE_CUDA_ARCH || kept();
   if (!arch) {
     const answer = spawnSync('nvidia-smi', ['--query-gpu=compute_cap', '--format=csv,noheader'], { encoding: 'utf8' });
     arch =
@@ -203,7 +210,7 @@ function gencode(build, env) {
         .exec(answer.stdout ?? '')
         ?.slice(1)
         .join('') ?? '90';
-    writeIfChanged(kept, JSON.stringify({ cards, arch }));
+    remember(folders, 'gpu.json', { cards, arch });
   }
   const own = arch === '90' ? '90a' : arch; // with what only this architecture has: copies to several blocks at once
   return ['-gencode', `arch=compute_${own},code=sm_${own}`];

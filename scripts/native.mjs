@@ -12,7 +12,17 @@ import { existsSync, readFileSync, realpathSync, renameSync, rmSync } from 'node
 import { availableParallelism } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { BuildError, digest, firstWritable, prune, touch, withLock, writeIfChanged } from './build-files.mjs';
+import {
+  BuildError,
+  canRead,
+  canWrite,
+  digest,
+  firstWritable,
+  prune,
+  touch,
+  withLock,
+  writeIfChanged,
+} from './build-files.mjs';
 import { planBuild, sanitizing } from './build-plan.mjs';
 import { cacheFolder, findLibtorch, LibtorchError } from './libtorch.mjs';
 
@@ -45,9 +55,11 @@ export async function ensureAddon(options = {}) {
   if (process.platform !== 'linux') throw new BuildError(`attune runs on Linux, and this is ${process.platform}`);
   const libtorch = findLibtorch({ env });
   if (!libtorch) throw new LibtorchError(NO_LIBTORCH);
-  const build = buildFolder(root, env);
-  const plan = planBuild(root, build, libtorch, env);
-  const path = join(build, `attune-${plan.fingerprint}.node`);
+  const folders = buildFolders(root, env);
+  const plan = planBuild(root, folders, libtorch, env);
+  const name = `attune-${plan.fingerprint}.node`;
+  const build = buildFolder(folders, name);
+  const path = join(build, name);
   const record = {
     path,
     libtorch: libtorch.root,
@@ -65,12 +77,15 @@ export async function ensureAddon(options = {}) {
     await around((say) =>
       withLock(join(build, `${plan.fingerprint}.lock`), say, async () => {
         if (existsSync(path)) return;
-        await compile(plan, path, say);
+        const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
+        await compile(plan, shelf, path, say);
         built = true;
-        for (const folder of new Set([build, plan.shelf])) prune(folder, path);
+        for (const folder of new Set([build, shelf])) prune(folder, path);
       }),
     );
   }
+  // Another user's build is used as it is.
+  if (!canWrite(build)) return { ...record, built };
   writeIfChanged(join(build, 'compile_commands.json'), `${JSON.stringify(compileCommands(root, plan), null, 1)}\n`);
   // addon.json names the one in use; the other stays true when two libtorches are used in turn.
   const text = `${JSON.stringify(record, null, 2)}\n`;
@@ -78,10 +93,19 @@ export async function ensureAddon(options = {}) {
   return { ...record, built };
 }
 
-/** build/ beside the sources, or a folder of the cache where the package's own cannot be written (a shared install). */
-function buildFolder(root, env) {
-  const folder = firstWritable([join(root, 'build'), join(cacheFolder(env), 'build', digest(root))]);
-  return sanitizing(env) ? firstWritable([join(folder, 'sanitize')]) : folder;
+/** build/ beside the sources, and a folder of the cache for where the package's own cannot be written (a shared install). */
+function buildFolders(root, env) {
+  const folders = [join(root, 'build'), join(cacheFolder(env), 'build', digest(root))];
+  return sanitizing(env) ? folders.map((folder) => join(folder, 'sanitize')) : folders;
+}
+
+/** Where the addon lies, or is to be built. A folder that can only be read will do for one that is there. */
+function buildFolder(folders, name) {
+  const ready = folders.find((folder) => canRead(join(folder, name)));
+  const found = ready === folders[0] ? ready : (firstWritable(folders) ?? ready);
+  if (found !== undefined) return found;
+  throw new BuildError(`the addon is not built yet for this machine, and none of these folders can be written: ${folders.join(', ')}
+Run attune doctor once as a user who can write the first, or set XDG_CACHE_HOME to a folder that you can write.`);
 }
 
 /** What clangd and other tools read to know how each source is compiled. */
@@ -108,8 +132,9 @@ function checkHeaders({ source, headers }, depfile, folder) {
     );
 }
 
-async function compile(plan, path, log) {
-  const { objects, libtorch } = plan;
+async function compile(plan, shelf, path, log) {
+  const { libtorch } = plan;
+  const objects = plan.objects.map((each) => ({ ...each, object: join(shelf, each.name) }));
   const missing = objects.filter((each) => !existsSync(each.object));
   checkCompiler(plan.link[0]);
   log(

@@ -140,7 +140,10 @@ describe('findCuda', () => {
 /** A package of toy sources and a compiler that notes each call, so that what is rebuilt when can be counted. */
 describe('ensureAddon', () => {
   function toyPackage(): {
-    build: (env?: Record<string, string>) => Promise<{ path: string; built: boolean; version: string }>;
+    build: (
+      env?: Record<string, string>,
+      user?: { uid?: number; gid?: number },
+    ) => Promise<{ path: string; built: boolean; version: string }>;
     calls: () => string[];
   } {
     const root = join(folder, 'package');
@@ -172,11 +175,12 @@ exit 0
     chmodSync(compiler, 0o755);
     return {
       calls: () => readFileSync(log, 'utf8').trim().split('\n').filter(Boolean),
-      build: async (env = {}) => {
+      build: async (env = {}, user = {}) => {
         const script = `import { ensureAddon } from ${JSON.stringify(join(root, 'scripts/native.mjs'))};
           ensureAddon().then((r) => console.log(JSON.stringify(r)), (e) => { console.error(e.message); process.exitCode = 1; });`;
         const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], {
           env: { ...process.env, CXX: compiler, ATTUNE_LIBTORCH: torch, XDG_CACHE_HOME: join(folder, 'cache'), ...env },
+          ...user,
         });
         return JSON.parse(stdout);
       },
@@ -244,6 +248,39 @@ exit 0
     expect(second.path).not.toBe(first.path);
     expect(toy.calls().at(-3)).toContain('-std=c++20');
     expect(await toy.build()).toMatchObject({ built: false, path: first.path });
+  });
+
+  it('uses what is built where nothing can be written, and says what to do where nothing is', async () => {
+    const toy = toyPackage();
+    const { path } = await toy.build();
+    const [build, home] = [join(folder, 'package/build'), join(folder, 'home')];
+    mkdirSync(home);
+    chmodSync(folder, 0o755);
+    rmSync(join(build, 'c10d.json'));
+    // For root every folder can be written: there another user tries it.
+    const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
+    chmodSync(home, 0o555);
+    chmodSync(build, 0o555);
+    try {
+      const env = { XDG_CACHE_HOME: home };
+      // Of a libtorch that was used in turn; it cannot be corrected here, and need not be.
+      writeFileSync(join(build, 'addon.json'), '{}');
+      expect(await toy.build(env, user)).toMatchObject({ built: false, path });
+      expect(toy.calls()).toHaveLength(3);
+
+      const other = { ...env, ATTUNE_LIBTORCH: wheel('newer', '2.13.0+cpu') };
+      await expect(toy.build(other, user)).rejects.toThrow(
+        /not built yet.*none of these folders can be written: .*\nRun attune doctor once as a user who can write the first, or set XDG_CACHE_HOME/,
+      );
+      // A cache that can be written takes the build; the next start finds it there.
+      chmodSync(home, 0o777);
+      chmodSync(join(folder, 'calls'), 0o666);
+      const own = await toy.build(other, user);
+      expect([own.built, own.path.startsWith(home)]).toEqual([true, true]);
+      expect(await toy.build(other, user)).toMatchObject({ built: false, path: own.path });
+    } finally {
+      chmodSync(build, 0o755);
+    }
   });
 
   it('lets two processes that start at once build once', async () => {

@@ -12,7 +12,7 @@
 #   SMALL=1 sh recipes/real-data/run.sh data work/real
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-npm --prefix "$here/../.." run --silent attune --}
+attune() { if [ -n "${ATTUNE:-}" ]; then command $ATTUNE "$@"; else npm --prefix "$here/../.." run --silent attune -- "$@"; fi; }
 data=$1
 work=${2:-work/real-data}
 if [ -n "${SMALL:-}" ]; then
@@ -20,7 +20,6 @@ if [ -n "${SMALL:-}" ]; then
 else
   config=$here/config.json vocabulary=16384 tokens=16384 steps=800 rate=1e-3 batch=32 rewardrate=3e-5
 fi
-logs="--output-dir $work/runs --log-dir $work/logs --save-steps -1"
 
 # 1. Every tenth dialogue is held out from everything that follows.
 mkdir -p "$work"
@@ -32,27 +31,29 @@ sed 's/^{"chosen":/{"text":/' "$work/hh-train.jsonl" > "$work/dialogues/chosen.j
 sed 's/"rejected":/"text":/' "$work/hh-train.jsonl" > "$work/dialogues/rejected.jsonl"
 
 # 2. The base: English, where there is some, and then the other dialogues, all as plain text.
-pretrain() { # name, from, dataset, more
-  name=$1 from=$2 dataset=$3
-  shift 3
-  $ATTUNE train sft $from --dataset "$dataset" --shape text --text-column text --no-assistant-only --token-budget "$tokens" --grad-accum 1 \
-    --max-length 1024 --lr-schedule cosine --weight-decay 0.1 --eval-steps 200 --run-name "$name" $logs "$@"
+pretrain() { # name, dataset, more
+  name=$1 dataset=$2
+  shift 2
+  attune train sft --dataset "$dataset" --shape text --text-column text --no-assistant-only --token-budget "$tokens" --grad-accum 1 \
+    --max-length 1024 --lr-schedule cosine --weight-decay 0.1 --eval-steps 200 --run-name "$name" \
+    --output-dir "$work/runs" --log-dir "$work/logs" --save-steps -1 "$@"
 }
-fresh="--from-config $config --tokenizer $work/tokenizer"
+fresh() { pretrain "$@" --from-config "$config" --tokenizer "$work/tokenizer"; }
 if [ -d "$data/text" ]; then
-  [ -d "$work/tokenizer" ] || $ATTUNE tokenizer train --files "$data"/text/* --field text --vocab-size "$vocabulary" --out "$work/tokenizer"
-  pretrain english "$fresh" "$data/text" --lr "$rate" --warmup-steps 100 --epochs 3
-  pretrain base "--model $work/runs/english/final" "$work/dialogues" --lr 3e-4 --warmup-steps 20 --epochs 2
+  [ -d "$work/tokenizer" ] || attune tokenizer train --files "$data"/text/* --field text --vocab-size "$vocabulary" --out "$work/tokenizer"
+  fresh english "$data/text" --lr "$rate" --warmup-steps 100 --epochs 3
+  pretrain base "$work/dialogues" --model "$work/runs/english/final" --lr 3e-4 --warmup-steps 20 --epochs 2
 else
-  [ -d "$work/tokenizer" ] || $ATTUNE tokenizer train --files "$work"/dialogues/* --field text --vocab-size "$vocabulary" --out "$work/tokenizer"
-  pretrain base "$fresh" "$work/dialogues" --lr "$rate" --warmup-steps 50 --epochs 20 --max-steps "$steps"
+  [ -d "$work/tokenizer" ] || attune tokenizer train --files "$work"/dialogues/* --field text --vocab-size "$vocabulary" --out "$work/tokenizer"
+  fresh base "$work/dialogues" --lr "$rate" --warmup-steps 50 --epochs 20 --max-steps "$steps"
 fi
 
 # 3. The reward models, each judged on what it was not trained on: accuracy with its interval, beside the length alone.
 reward() { # name, type, epochs, dataset, held-out data
-  $ATTUNE train reward --type "$2" --model "$work/runs/base/final" --dataset "$4" --eval-dataset "$5" --max-length 1024 \
-    --epochs "$3" --batch-size "$batch" --grad-accum 1 --lr "$rewardrate" --warmup-ratio 0.05 --eval-steps 100 --run-name "$1" $logs
-  $ATTUNE evaluate reward --checkpoint "$work/runs/$1/final" --dataset "$5" --output-dir "$work/evaluation/$1"
+  attune train reward --type "$2" --model "$work/runs/base/final" --dataset "$4" --eval-dataset "$5" --max-length 1024 \
+    --epochs "$3" --batch-size "$batch" --grad-accum 1 --lr "$rewardrate" --warmup-ratio 0.05 --eval-steps 100 --run-name "$1" \
+    --output-dir "$work/runs" --log-dir "$work/logs" --save-steps -1
+  attune evaluate reward --checkpoint "$work/runs/$1/final" --dataset "$5" --output-dir "$work/evaluation/$1"
 }
 reward hh preference 2 "$work/hh-train.jsonl" "$work/hh-held-out.jsonl"
 gzip -dc "$data/gsm8k/example_model_solutions.jsonl.gz" > "$work/gsm8k.jsonl"

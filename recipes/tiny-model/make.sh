@@ -8,7 +8,7 @@
 # A thirtieth of the rows and steps, to see that every command works: SHARE=30 sh recipes/tiny-model/make.sh /tmp/tiny
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-npm --prefix "$here/../.." run --silent attune --}
+attune() { if [ -n "${ATTUNE:-}" ]; then command $ATTUNE "$@"; else npm --prefix "$here/../.." run --silent attune -- "$@"; fi; }
 work=${1:-work/tiny}
 SHARE=${SHARE:-1}
 # products of this size gain next to nothing from a second thread
@@ -24,14 +24,14 @@ simple_equations:1*$4,propositional_logic:1,weekday_arithmetic:1,time_arithmetic
 generate() {
   rows=$(($1 / SHARE)) out=$2
   shift 2
-  $ATTUNE tasks generate --overwrite --kind sft --part train --count "$rows" --out "$work/$out" "$@"
+  attune tasks generate --overwrite --kind sft --part train --count "$rows" --out "$work/$out" "$@"
 }
 
 # train STEPS …
 train() {
   steps=$(($1 / SHARE))
   shift
-  $ATTUNE train sft --max-steps "$steps" --token-budget 4096 --grad-accum 1 --epochs 50 --max-length 512 --lr-schedule cosine \
+  attune train sft --max-steps "$steps" --token-budget 4096 --grad-accum 1 --epochs 50 --max-length 512 --lr-schedule cosine \
     --weight-decay 0.1 --max-grad-norm 1 --eval-steps 200 --save-steps -1 --output-dir "$work/runs" --log-dir "$work/logs" "$@"
 }
 
@@ -39,7 +39,7 @@ train() {
 generate 60000 careful.jsonl --seed 1 --tasks "$(mixture 1 3 4 1)"
 # Digits and the letters of quoted words stay single tokens, so that sums and spelling can be learnt; tags and the words of
 # the questions become one token each.
-$ATTUNE tokenizer train --files "$work/careful.jsonl" --field messages --vocab-size 512 --out "$work/tokenizer" \
+attune tokenizer train --files "$work/careful.jsonl" --field messages --vocab-size 512 --out "$work/tokenizer" \
   --pattern '</?[a-z]+>| \p{L}+|\p{L}|\p{N}| ?[^\s\p{L}\p{N}<]+|\s+'
 train 480 --from-config "$here/config.json" --tokenizer "$work/tokenizer" --dataset "$work/careful.jsonl" \
   --lr 3e-3 --warmup-steps 60 --run-name careful
@@ -61,6 +61,6 @@ both 2 400 both-1
 if [ -f "$here/../../package-lock.json" ]; then
   npm --prefix "$here/../.." run --silent recipe -- "$here/to-bfloat16.ts" "$work/runs/both-2/final" "$work/model"
 else
-  $ATTUNE node "$here/to-bfloat16.js" "$work/runs/both-2/final" "$work/model"
+  attune node "$here/to-bfloat16.js" "$work/runs/both-2/final" "$work/model"
 fi
 sh "$here/accuracy.sh" "$work/model" "$work/evaluation"

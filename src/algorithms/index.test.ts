@@ -68,6 +68,9 @@ describe('options', () => {
     expect(() => policyOptions(policyAlgorithm('reinforce'), { clipHigh: 0.3 })).toThrow(
       /--clip-high has no effect on reinforce/,
     );
+    expect(() => policyOptions(policyAlgorithm('reinforce'), { constructor: 1 } as never)).toThrow(
+      /--constructor has no effect on reinforce/,
+    );
     expect(() => policyOptions(policyAlgorithm('dapo'), { klCoef: 0.1 })).toThrow(UserError);
   });
 

@@ -20,7 +20,7 @@ export interface LossResult {
 
 /** Sums metrics over micro-batches, as tensors or numbers, without waiting for the device before `read`. */
 export class MetricSums {
-  readonly #numbers: Record<string, number> = {};
+  readonly #numbers: Record<string, number> = Object.create(null); // a metric may be called "constructor"
   readonly #tensors = new Map<string, Tensor>();
 
   /** The tensors remain the caller's. */

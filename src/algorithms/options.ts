@@ -11,7 +11,7 @@ export function withDefaults<Options extends object>(
   changes: Partial<Options>,
 ): Options {
   for (const name of Object.keys(changes)) {
-    if (changes[name as keyof Options] === undefined || name in defaults) continue;
+    if (changes[name as keyof Options] === undefined || Object.hasOwn(defaults, name)) continue;
     const known = Object.keys(defaults);
     throw new UserError(
       `${optionName(name)} has no effect on ${algorithm}.${suggestion(name, known)} It takes: ${known.map(optionName).join(', ')}.`,

@@ -190,3 +190,9 @@ it('explore names the broken row where all are broken', async () => {
   const { code, err } = await attune('explore', broken, '--output-dir', join(folder, 'explored'));
   expect([code, err]).toEqual([2, expect.stringMatching(/broken\.jsonl:1/)]);
 });
+
+it('attune chat --help says which numbers its options take', async () => {
+  const { out } = await attune('chat', '--help');
+  expect(out).toMatch(/--max-tokens .*64 to\s+2048/s);
+  expect(out).toMatch(/--temperature .*to\s+1\.5/s);
+});

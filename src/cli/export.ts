@@ -62,9 +62,14 @@ export function register(program: Command): void {
     examples: ['attune export gguf --model models/tiny --type q8_0 --out tiny.gguf'],
     async run(config) {
       checkOutputFile('--out', config.out);
-      const earlier = [config.out, join(dirname(config.out), 'Modelfile')].filter((path) => existsSync(path));
+      const out = resolve(config.out);
+      const plain = join(dirname(out), 'Modelfile');
+      const earlier = [out, plain, out.replace(/\.gguf$/, '.Modelfile')].filter((path) => existsSync(path));
       const made = await exportGguf(config, { progress: consoleProgress() });
-      for (const path of earlier) tell(`${shown(resolve(path))} of an earlier export is replaced.`);
+      for (const path of earlier)
+        if (path === made.path || path === made.modelfile) tell(`${shown(path)} of an earlier export is replaced.`);
+      if (made.modelfile !== plain)
+        tell(`${shown(plain)} is there for another model and stays: this one has ${shown(made.modelfile)}.`);
       for (const note of made.notes) tell(`note: ${note}`);
       const size = (made.bytes / 2 ** 20).toFixed(1);
       print(

@@ -1,5 +1,5 @@
 /** Commands that take a model: which folders they take, how they hold it, and what they say of a wrong one. */
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -137,10 +137,35 @@ it('attune export gguf says the type, and replaces an earlier file only where th
   );
   const wrong = await attune('export', 'gguf', at('base'), '--out', at('gguf', 'm.bin'));
   expect([wrong.code, wrong.err]).toEqual([2, expect.not.stringContaining('replaced')]);
-  writeFileSync(at('gguf', 'Modelfile'), 'FROM ./mine.gguf\n');
-  const third = await out('--overwrite');
-  expect([third.code, third.err]).toEqual([2, expect.stringContaining("is none of an export's")]);
-  expect(readFileSync(at('gguf', 'Modelfile'), 'utf8')).toBe('FROM ./mine.gguf\n');
+});
+
+it('attune export gguf keeps a Modelfile that was edited or that is there for another model', async () => {
+  const out = (name: string, ...args: string[]) =>
+    attune('export', 'gguf', at('base'), '--out', at('ollama', name), ...args);
+  const text = (name: string) => readFileSync(at('ollama', name), 'utf8');
+  await out('a.gguf');
+  const edited = `${text('Modelfile')}SYSTEM "Be brief."\n`;
+  writeFileSync(at('ollama', 'Modelfile'), edited);
+  const other = await out('b.gguf');
+  expect([other.code, other.err]).toEqual([
+    0,
+    expect.stringContaining('Modelfile is there for another model and stays'),
+  ]);
+  expect(other.err).not.toContain('replaced');
+  expect(other.out).toMatch(/ollama create my-model -f .*b\.Modelfile/);
+  expect(text('Modelfile')).toBe(edited);
+  expect(text('b.Modelfile')).toMatch(/^# ollama create my-model -f b\.Modelfile\nFROM \.\/b\.gguf\n/);
+
+  rmSync(at('ollama', 'a.gguf'));
+  const refused = await out('a.gguf');
+  expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('or replace it with --overwrite.')]);
+  expect([text('Modelfile'), existsSync(at('ollama', 'a.gguf'))]).toEqual([edited, false]);
+  const replaced = await out('a.gguf', '--overwrite');
+  expect([replaced.code, replaced.err]).toEqual([
+    0,
+    expect.stringContaining('Modelfile of an earlier export is replaced.'),
+  ]);
+  expect(text('Modelfile')).not.toContain('Be brief');
 });
 
 it('attune evaluate policy refuses a reward model', async () => {

@@ -42,6 +42,7 @@ function described(made: BuiltPreferences<RowKind>): string {
     return `${made.solutions} solutions ${from}, ${made.right} right; ${made.mixed} prompts have right and wrong ones`;
   if (made.kind === 'steps')
     return `${made.solutions} solutions ${from}, ${made.steps} steps, ${made.rightSteps} right; ${made.mixed} solutions have right and wrong steps`;
+  if (made.pairs === 0) return `no pairs ${from}`;
   const scores = `mean score ${short(made.meanScore)}, chosen ${short(made.meanChosen)}, rejected ${short(made.meanRejected)}`;
   return `${made.pairs} pairs ${from} (${made.withoutPairs} gave none); ${scores}`;
 }

@@ -72,3 +72,10 @@ it.each(['show', 'delete'])('attune runs %s names a --folder that is not there',
   const { code, err } = await attune('runs', verb, 'alpha', '--folder', at('nowhere'));
   expect([code, err]).toEqual([2, `attune: --folder ${at('nowhere')}: there is no such folder.\n`]);
 });
+
+it('attune runs delete --keep-best keeps the newest snapshot of a run without a best step, and says so', async () => {
+  const { code, out } = await attune('runs', 'delete', 'alpha', '--keep-best', '--yes', '--folder', folder);
+  expect(code).toBe(0);
+  expect(out).toContain(`${at('alpha')} keeps step-2, the newest: without it the run could not go on\n`);
+  expect([existsSync(at('alpha', 'step-1')), existsSync(at('alpha', 'step-2'))]).toEqual([false, true]);
+});

@@ -11,7 +11,14 @@ import { suggestion, UserError } from '../errors.ts';
 import { listCatalogue } from '../runs/catalogue/catalogue.ts';
 import { compareRuns } from '../runs/catalogue/comparison.ts';
 import type { RunEntry } from '../runs/catalogue/entry.ts';
-import { type Doomed, planRemoval, planSnapshot, remove } from '../runs/catalogue/removal.ts';
+import {
+  type Doomed,
+  keptSnapshots,
+  planRemoval,
+  planSnapshot,
+  type RemovalRules,
+  remove,
+} from '../runs/catalogue/removal.ts';
 import { chooseRuns, oldEnough, tagRun } from '../runs/catalogue/selection.ts';
 import { bytesText, columnsText, runColumns, totalsText } from './options/run-table.ts';
 import { shown } from './options/training.ts';
@@ -67,7 +74,10 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for; nothing outside of it is touched', '.')
     .option('--older-than <age>', 'runs whose beginning is longer ago: 30d, 12h')
     .option('--keep-last <count>', 'delete the step snapshots of the runs but so many of the newest')
-    .option('--keep-best', 'delete the step snapshots of the runs but the best one')
+    .option(
+      '--keep-best',
+      'delete the step snapshots of the runs but the best one, or the newest where no best is known',
+    )
     .option('--yes', 'without asking, for scripts')
     .option('--json', 'as JSON')
     .action((names: string[], flags: DeleteFlags, command: Command) =>
@@ -151,7 +161,8 @@ function compare(runs: readonly RunEntry[], flags: ListFlags): void {
 
 async function deleteRuns(names: string[], flags: DeleteFlags): Promise<void> {
   const all = runsBelow(flags.folder);
-  const plan = await planned(all, names, flags);
+  const { plan, kept } = await planned(all, names, flags);
+  if (!flags.json) for (const line of kept) print(line);
   if (plan.length === 0) {
     if (flags.json) printJson({ removed: [], left: [] });
     else print('Nothing to delete.');
@@ -176,7 +187,13 @@ async function deleteRuns(names: string[], flags: DeleteFlags): Promise<void> {
   if (left.length > 0) process.exitCode = 1;
 }
 
-async function planned(all: readonly RunEntry[], names: readonly string[], flags: DeleteFlags): Promise<Doomed[]> {
+interface Plan {
+  plan: Doomed[];
+  /** What the rules keep, a line for each run. */
+  kept: string[];
+}
+
+async function planned(all: readonly RunEntry[], names: readonly string[], flags: DeleteFlags): Promise<Plan> {
   const { folder, olderThan, keepBest } = flags;
   const keepLast = flags.keepLast === undefined ? undefined : Number(flags.keepLast);
   if (keepLast !== undefined && !(Number.isInteger(keepLast) && keepLast >= 0))
@@ -186,9 +203,10 @@ async function planned(all: readonly RunEntry[], names: readonly string[], flags
     if (!process.stdin.isTTY || flags.json)
       throw new UserError('Name runs to delete, or give --older-than, --keep-last or --keep-best.');
     const marked = await pickRuns(all);
-    return marked.flatMap(({ run, snapshot }) =>
+    const plan = marked.flatMap(({ run, snapshot }) =>
       snapshot === undefined ? planRemoval(folder, [run]) : [planSnapshot(folder, run, snapshot)],
     );
+    return { plan, kept: [] };
   }
   const snapshots = names.filter((name) => /\/((step|checkpoint)-\d+|final|best_model)\/?$/.test(name));
   const whole = names.filter((name) => !snapshots.includes(name));
@@ -196,13 +214,22 @@ async function planned(all: readonly RunEntry[], names: readonly string[], flags
   const runs = olderThan === undefined ? chosen : oldEnough(chosen, olderThan);
   // A rule over all runs skips those being written; naming one is an error.
   const free = names.length === 0 ? runs.filter(({ state }) => state !== 'running') : runs;
-  return [
-    ...planRemoval(folder, free, { keepBest, ...(keepLast === undefined ? {} : { keepLast }) }),
+  const rules = { keepBest, ...(keepLast === undefined ? {} : { keepLast }) };
+  const plan = [
+    ...planRemoval(folder, free, rules),
     ...snapshots.map((name) => {
       const [, run = '', snapshot = ''] = /^(.*)\/([^/]+)\/?$/.exec(name) ?? [];
       return planSnapshot(folder, only(chooseRuns(all, [run])), snapshot);
     }),
   ];
+  return { plan, kept: keepBest || keepLast !== undefined ? free.flatMap((run) => keptText(run, rules)) : [] };
+}
+
+function keptText(run: RunEntry, rules: RemovalRules): string[] {
+  const kept = keptSnapshots(run, rules);
+  if (kept.length === 0) return [];
+  const why = kept.some(({ isSpared }) => isSpared) ? ', the newest: without it the run could not go on' : '';
+  return [`${shown(run.path)} keeps ${kept.map(({ name }) => name).join(' and ')}${why}`];
 }
 
 async function typedDelete(): Promise<boolean> {

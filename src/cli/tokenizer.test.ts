@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { Command } from 'commander';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { attune } from '../../tests/support/command-line.ts';
 import { UserError } from '../errors.ts';
 import { register } from './tokenizer.ts';
 
@@ -41,4 +42,19 @@ it('says which file is missing or broken', async () => {
   const broken = join(folder, 'cut.jsonl.gz');
   writeFileSync(broken, gzipSync('{"chosen": "text"}\n'.repeat(100)).subarray(0, 40));
   await expect(train(broken, 'd')).rejects.toThrow(UserError);
+});
+
+it('says where the vocabulary is smaller than asked for, and names options as they are typed', async () => {
+  const file = join(folder, 'texts.txt');
+  writeFileSync(file, 'the cat sat on the mat\n'.repeat(9));
+  const train = (size: string) =>
+    attune('tokenizer', 'train', '--files', file, '--vocab-size', size, '--out', join(folder, size));
+  const few = await train('100000');
+  expect([few.code, few.err]).toEqual([0, expect.stringContaining('That is fewer than --vocab-size 100000: ')]);
+  expect((await train('260')).err).not.toContain('fewer');
+  const none = await train('10');
+  expect([none.code, none.err]).toEqual([
+    2,
+    expect.stringContaining('--vocab-size must be a whole number of at least'),
+  ]);
 });

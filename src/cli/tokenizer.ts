@@ -19,7 +19,7 @@ import { registerCommand } from './options/command.ts';
 import { modelField } from './options/model-fields.ts';
 import { checkOutputFolder } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
-import { print, printJson } from './terminal/print.ts';
+import { print, printJson, tell } from './terminal/print.ts';
 
 export const trainSchema = z.object({
   files: field(z.array(z.string()).min(1), {
@@ -96,6 +96,10 @@ async function train(config: z.output<typeof trainSchema>): Promise<void> {
     progress: consoleProgress(),
   });
   print(`${out}: ${trained.vocabSize} tokens`);
+  if (trained.vocabSize < vocabSize)
+    tell(
+      `That is fewer than --vocab-size ${vocabSize}: no other pair of tokens is in the texts ${minFrequency > 1 ? `${minFrequency} times` : 'at all'} (--min-frequency). More text gives more.`,
+    );
 }
 
 async function encode(config: z.output<typeof encodeSchema>): Promise<void> {

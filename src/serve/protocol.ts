@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { nearest } from '../errors.ts';
 import { expectation } from '../expectation.ts';
+import { lookup } from '../lookup.ts';
 import { ApiError } from './api-error.ts';
 
 const text = z.union([
@@ -122,7 +123,7 @@ export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown
   const known = Object.keys(schema.shape);
   for (const [name, value] of Object.entries(body)) {
     if (known.includes(name) || harmless.has(name) || value === null) continue;
-    if (neutral[name]?.(value)) continue;
+    if (lookup(neutral, name)?.(value)) continue;
     const near = nearest(name, known);
     throw new ApiError(400, `"${name}" is not offered here.${near === undefined ? '' : ` Did you mean "${near}"?`}`, {
       param: name,

@@ -30,7 +30,7 @@ type Sampled = Pick<
 export function samplerRequest(
   served: ServedModel,
   prompt: readonly number[],
-  asked: Sampled & { max_completion_tokens?: number | null },
+  asked: Sampled & { messages?: unknown; max_completion_tokens?: number | null },
   more: Partial<GenerationRequest> = {},
 ): GenerationRequest {
   const room = served.maxTokens - prompt.length;
@@ -39,7 +39,7 @@ export function samplerRequest(
     throw new ApiError(
       400,
       `This model takes ${served.maxTokens} tokens, prompt and response together; the prompt has ${prompt.length}${wanted == null ? '' : ` and ${wanted} were asked for`}. Shorten one of them.`,
-      { param: 'messages', code: 'context_length_exceeded' },
+      { param: asked.messages === undefined ? 'prompt' : 'messages', code: 'context_length_exceeded' },
     );
   return {
     prompt,

@@ -152,11 +152,25 @@ describe("OpenAI's client", () => {
     expect(streamed).toBe(made.choices[0]?.text);
   });
 
+  it('names the field that does not fit the context', async () => {
+    const asked = { model: 'tiny', max_tokens: 4000 };
+    const failures = [
+      client.chat.completions.create({ ...asked, messages }),
+      client.completions.create({ ...asked, prompt: 'one two' }),
+    ].map((made) => made.catch((error: unknown) => error as InstanceType<typeof OpenAI.APIError>));
+    expect(await Promise.all(failures)).toMatchObject([
+      { status: 400, code: 'context_length_exceeded', param: 'messages' },
+      { status: 400, code: 'context_length_exceeded', param: 'prompt' },
+    ]);
+  });
+
   it.each([
     [{ model: 'nope', messages }, 404, /served here/],
     [{ model: 'tiny', messages, max_tokens: 4000 }, 400, /512 tokens.*4000/],
     [{ model: 'tiny', messages, presence_penalty: 1 }, 400, /presence_penalty/],
     [{ model: 'tiny', messages, temprature: 1 }, 400, /temperature/],
+    [{ model: 'tiny', messages, constructor: 1 }, 400, /"constructor" is not offered/],
+    [JSON.parse('{ "model": "tiny", "messages": [], "__proto__": {} }'), 400, /"__proto__" is not offered/],
     [{ model: 'tiny', messages: [] }, 400, /messages/],
     [{ model: 'tiny', messages, temperature: -1 }, 400, /temperature/],
     [{ model: 'tiny', messages, tools: [{ type: 'function', function: { name: 'f' } }] }, 400, /knows no tools/],

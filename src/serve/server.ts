@@ -11,6 +11,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { above, checkArguments, text, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
+import { lookup } from '../lookup.ts';
 import { ApiError, toApiError } from './api-error.ts';
 import { chatCompletion, streamChat, type Usage } from './chat.ts';
 import { completion, streamCompletion } from './completions.ts';
@@ -206,7 +207,7 @@ class App {
     const started = performance.now();
     const path = (request.url ?? '').split('?')[0] as string;
     const entry: RequestEntry = {
-      route: path in this.#get || path in this.#post ? path : 'other',
+      route: this.#routes().includes(path) ? path : 'other',
       status: 200,
       seconds: 0,
     };
@@ -233,7 +234,7 @@ class App {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse, path: string, entry: RequestEntry): Promise<void> {
-    const [get, post] = [this.#get[path], this.#post[path]];
+    const [get, post] = [lookup(this.#get, path), lookup(this.#post, path)];
     if (request.method === 'GET' && get !== undefined) return get(response);
     if (post === undefined || request.method !== 'POST') {
       if (get === undefined && post === undefined)

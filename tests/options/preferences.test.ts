@@ -29,6 +29,7 @@ beforeAll(async () => {
 
 const task = { task: 'spell_backward:1', dataset: undefined };
 const byModule = (name: string) => ({ rewardModule: at(`${name}.mjs`) });
+const unmodelled = () => ({ ...byModule('by-length'), rewardModelPath: undefined });
 const byTask = { ...task, rewardModelPath: undefined };
 const graded = { ...byTask, kind: 'graded' };
 /** Long enough for a response to hold the separator. */
@@ -76,14 +77,10 @@ walkCommand(['preferences', 'build'], buildPreferencesSchema, {
     system: changes('Be good.', () => ({ model: at('chatting') })),
     templateVariables: changes({ tone: 'red' }, () => ({ model: at('chatting') })),
     rewardModelPath: [changes(() => at('prm')), ofPairs('x')],
-    rmQuantType: [
-      changes('int4'),
-      fails('int4', /there is no reward model/, { rewardModelPath: undefined }),
-      ofPairs('int4'),
-    ],
+    rmQuantType: [changes('int4'), fails('int4', /there is no reward model/, unmodelled), ofPairs('int4')],
     rmPrecision: [
       fails('quick', /exact.*fast/),
-      fails('fast', /there is no reward model/, { rewardModelPath: undefined }),
+      fails('fast', /there is no reward model/, unmodelled),
       ofPairs('fast'),
     ],
     rewardModule: [changes(() => at('by-length.mjs')), ofPairs('x')],
@@ -97,13 +94,14 @@ walkCommand(['preferences', 'build'], buildPreferencesSchema, {
     temperature: changes(3),
     topP: changes(0.05),
     topK: changes(2),
-    minP: changes(0.9),
+    minP: changes(0.3),
     seed: changes(7),
-    kind: changes('graded', byTask),
+    // A model that is right now and then.
+    kind: changes('graded', { ...byTask, task: 'gcd:1', model: 'models/tiny', maxNewTokens: 40 }),
     prompts: changes(2),
     samples: changes(2),
     pairs: [changes('all'), ofPairs('all')],
-    minGap: [changes(100), ofPairs(1)],
+    minGap: [changes(0.02), fails(100, /No pairs.*--min-gap 100/), ofPairs(1)],
     continuations: [continued, ofSteps(2)],
     // What it decides: src/workflows/preferences/build.test.ts.
     stepThreshold: [fails(2, /--step-threshold/, steps), ofSteps(1)],

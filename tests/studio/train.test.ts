@@ -79,6 +79,10 @@ describe('the form', () => {
     expect((await check({ ...small, algorithm: 'grpoo' })).faults[0]).toMatchObject({
       message: expect.stringContaining('grpo'),
     });
+    // Not a field, though every object has something of that name.
+    expect((await check({ ...small, constructor: 1 })).faults).toEqual([
+      { field: '', message: 'is not a known field.' },
+    ]);
     expect((await check({ ...small, model: join(root, 'nowhere') })).faults[0]?.message).toContain('nowhere');
   });
 

@@ -84,9 +84,13 @@ describe('a chat with one model', () => {
 
   it('scores responses, saves and loads', async () => {
     const file = join(folder, 'kept.json');
-    const { shown } = await type([question, '/score', `/save ${file}`, `/save ${file}`], { scorer: length });
+    const { shown } = await type([question, '/score', `/save ${file}`, `/save ${file}`, '/save no/x'], {
+      scorer: length,
+    });
     expect(shown.match(/score \d+\.000/g)).toHaveLength(2);
-    expect(shown).toContain('EEXIST');
+    expect(shown).toContain(`${file} exists already: name another file.`);
+    expect(shown).toContain('no/x cannot be written: there is no such folder.');
+    expect(shown).not.toMatch(/E[A-Z]{4}/);
     const loaded = await type([`/load ${file}`, '/load nowhere.json']);
     expect(loaded.conversation.turns).toHaveLength(2);
     expect(loaded.shown).toContain('cannot be read as a conversation');

@@ -59,7 +59,14 @@ export class Conversation {
 
   save(path: string): void {
     const { system: _, ...settings } = this.settings;
-    writeFileSync(path, `${JSON.stringify({ messages: this.messages, settings }, null, 2)}\n`, { flag: 'wx' });
+    try {
+      writeFileSync(path, `${JSON.stringify({ messages: this.messages, settings }, null, 2)}\n`, { flag: 'wx' });
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException;
+      if (code === 'EEXIST') throw new UserError(`${path} exists already: name another file.`);
+      if (code === 'ENOENT') throw new UserError(`${path} cannot be written: there is no such folder.`);
+      throw new UserError(`${path} cannot be written: ${message}`);
+    }
   }
 
   load(path: string): void {

@@ -62,7 +62,9 @@ describe('options from a schema', () => {
     expect(() => resolved('--lr', 'fast', '--grad-accum', '0', '--kind', 'outcom')).toThrow(
       /3 faults:\n.*--lr: expected a number, got "fast"\.\n.*--grad-accum: expected a number more than 0, got 0\.\n.*--kind: expected one of preference, outcome, got "outcom"\. Did you mean "outcome"\?/,
     );
-    expect(() => resolved('--grad-accum', '1', '--grad-accum-steps', '2')).toThrow(/--grad-accum: is given twice/);
+    expect(() => resolved('--grad-accum', '1', '--grad-accum-steps', '2')).toThrow(
+      /--grad-accum: is given twice \(also as "--grad-accum-steps"\)/,
+    );
   });
 
   it('groups the help and shows defaults, choices, aliases and the useful form of a switch', () => {

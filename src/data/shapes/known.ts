@@ -1,4 +1,5 @@
 /** Well-known sets that need settings of their own. Everything else is recognised by its columns. */
+import { lookup } from '../../lookup.ts';
 import type { ColumnNames } from './columns.ts';
 import type { Shape } from './shapes.ts';
 
@@ -52,7 +53,7 @@ const known: Record<string, KnownSet> = {
 };
 
 export function knownSet(name: string): KnownSet | undefined {
-  return known[name.toLowerCase()];
+  return lookup(known, name.toLowerCase());
 }
 
 /** Hub names of the sets for which attune has settings of its own. */

@@ -263,6 +263,9 @@ describe('faults', () => {
     expect(at({ prompt: [{ role: 'usr', content: 'x' }], chosen: 'a', rejected: 'b' })).toThrow(
       /role "usr".*Did you mean "user"/,
     );
+    expect(at({ prompt: [{ role: 'constructor', content: 'x' }], chosen: 'a', rejected: 'b' })).toThrow(
+      'has the role "constructor"',
+    );
     const unpaired = mapRows({ prompt: 'Q', completion: 'a', label: true }, { where: 'set' });
     expect(() => unpaired.read({ prompt: 'Q', completion: 'a', label: 'maybe' }, 0, () => {})).toThrow(
       '"label" must be true or false',

@@ -3,6 +3,7 @@
  * ShareGPT's `{from, value}`, lists of content parts, JSON inside a CSV cell, and "Human: … Assistant: …" transcripts.
  */
 import { suggestion } from '../../errors.ts';
+import { lookup } from '../../lookup.ts';
 import { isRow, kindOf } from '../sources/row.ts';
 import type { Message } from './shapes.ts';
 
@@ -41,7 +42,7 @@ export function toMessages(value: unknown, column: string): Message[] {
 function toMessage(value: unknown, column: string): Message {
   if (!isRow(value)) throw new RowProblem(`"${column}" must hold messages, this is a ${kindOf(value)}`);
   const role = value.role ?? value.from;
-  const known = typeof role === 'string' ? roles[role.toLowerCase()] : undefined;
+  const known = typeof role === 'string' ? lookup(roles, role.toLowerCase()) : undefined;
   if (known === undefined) {
     const hint = typeof role === 'string' ? suggestion(role, Object.keys(roles)) : '';
     throw new RowProblem(

@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { suggestion, UserError } from '../../errors.ts';
+import { lookup } from '../../lookup.ts';
 import { readCsv } from './csv.ts';
 import { isMetadataName, readJson } from './json.ts';
 import { readJsonl } from './jsonl.ts';
@@ -21,7 +22,7 @@ export const knownKinds = 'jsonl, json, csv, tsv (each also .gz or .zst) and par
 
 export function readerFor(path: string): RowReader | undefined {
   const kind = /\.([a-z]+)(\.gz|\.zst)?$/i.exec(basename(path))?.[1]?.toLowerCase();
-  return kind === undefined ? undefined : readers[kind];
+  return kind === undefined ? undefined : lookup(readers, kind);
 }
 
 /** The data files among these paths, without metadata files. */
@@ -88,7 +89,7 @@ export function filesOfSplit(files: readonly string[], split: string | undefined
     const kept = files.filter((file) => !/^(test|validation)(_|$)/.test(splitOf(file) ?? ''));
     return [named('train'), kept, [...files]].find((choice) => choice.length > 0) ?? [];
   }
-  const wanted = splitNames[split] ?? split;
+  const wanted = lookup(splitNames, split) ?? split;
   const found = [named(wanted), wanted === 'train' ? unnamed : []].find((choice) => choice.length > 0);
   if (found !== undefined) return found;
   const known = [...new Set(files.map(splitOf).filter((one) => one !== undefined))];

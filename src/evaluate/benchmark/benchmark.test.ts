@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -274,6 +274,10 @@ it('is a command: results, report, picture and samples', async () => {
     'scores.acc',
   );
   expect(readFileSync(join(out, 'benchmark.png')).subarray(1, 4).toString()).toBe('PNG');
+  const alone = run.filter((word) => word !== '--against' && word !== join(folder, 'other'));
+  expect((await attune(...alone)).code).toBe(0);
+  // Nothing of the earlier evaluation stays beside the new one.
+  expect(readdirSync(out).sort()).toEqual(['benchmark.json', 'benchmark.png', 'benchmark.txt', 'samples.jsonl']);
   const both = await attune(...run, '--chat', '--raw');
   expect([both.code, both.err]).toEqual([2, expect.stringContaining('either --chat or --raw')]);
 });

@@ -1,5 +1,5 @@
 /** Writes a benchmark: `benchmark.json`, `benchmark.txt`, `benchmark.png`, and every question with its answers as JSON lines. */
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { bars, type Chart, grid, toPng, writeWhole } from '../../runs/index.ts';
 import type { Figure, PairedTest } from '../statistics.ts';
@@ -19,9 +19,11 @@ export async function writeBenchmark(folder: string, evaluation: BenchmarkEvalua
   writeWhole(join(folder, 'benchmark.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
   writeWhole(join(folder, 'benchmark.txt'), `${describeBenchmark(evaluation)}\n`);
   writeWhole(join(folder, 'benchmark.png'), await drawBenchmark(evaluation));
-  for (const [i, outcomes] of evaluation.outcomes.entries()) {
-    const lines = outcomes.map(({ sample, scores }) => `${JSON.stringify({ ...sample, scores })}\n`);
-    writeWhole(join(folder, sampleFiles[i] as string), lines.join(''));
+  for (const [i, name] of sampleFiles.entries()) {
+    const lines = evaluation.outcomes[i]?.map(({ sample, scores }) => `${JSON.stringify({ ...sample, scores })}\n`);
+    if (lines !== undefined) writeWhole(join(folder, name), lines.join(''));
+    // Those of a second model that an earlier evaluation into this folder had.
+    else rmSync(join(folder, name), { force: true });
   }
 }
 

@@ -12,6 +12,7 @@ import type { ColumnNames, DatasetSpec } from '../../data/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
+import { lookup } from '../../lookup.ts';
 import type { LoadOptions, Precision, QuantType } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { Random } from '../../random.ts';
@@ -95,7 +96,7 @@ export async function evaluateRewardSuite(
 }
 
 async function openItems({ suite, limit, seed = 42, progress, ...asked }: RewardSuiteOptions): Promise<RankedItem[]> {
-  const set = typeof suite === 'string' && !existsSync(suite) ? known[suite.toLowerCase()] : undefined;
+  const set = typeof suite === 'string' && !existsSync(suite) ? lookup(known, suite.toLowerCase()) : undefined;
   const name = typeof suite === 'string' ? suite : 'the rows given';
   const { split = set?.split, subset } = asked;
   const rows = await suiteRows(set?.repo ?? suite, {

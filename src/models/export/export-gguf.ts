@@ -5,7 +5,7 @@
  */
 
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, statSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, dirname, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { checkArguments, flag, oneOf, text } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
@@ -24,7 +24,7 @@ import {
   uint32,
 } from './gguf/format.ts';
 import { hyperparameters } from './gguf/hyperparameters.ts';
-import { heading, modelfile } from './gguf/modelfile.ts';
+import { modelfile, modelfilePath } from './gguf/modelfile.ts';
 import { openGguf } from './gguf/reader.ts';
 import { ggufTensors } from './gguf/tensors.ts';
 import { readVocabulary } from './gguf/vocabulary.ts';
@@ -36,13 +36,14 @@ export interface GgufOptions extends MergeSource {
   type: TensorType;
   /** The file to write, `….gguf`. */
   out: string;
-  /** Replaces an earlier GGUF file; without it such a file is refused. */
+  /** Replaces an earlier GGUF file and its Modelfile; without it such a file, and a Modelfile that was edited, is refused. */
   overwrite?: boolean;
 }
 
 /** What was written, and how llama.cpp differs from attune on this model. */
 export interface GgufExport {
   path: string;
+  /** `Modelfile` beside it, or `<name>.Modelfile` where that is there for another model. */
   modelfile: string;
   bytes: number;
   architecture: string;
@@ -83,6 +84,10 @@ export async function exportGguf(
     ...vocabulary.metadata,
   ]);
   if (options.type.startsWith('q')) metadata.set('general.quantization_version', uint32(2));
+  const beside = modelfilePath(path);
+  const addsBos = vocabulary.metadata.get('tokenizer.ggml.add_bos_token')?.value === true;
+  const ollama = modelfile(beside, basename(path), vocabulary.tokenizer, addsBos);
+  refuseEdited(beside, ollama, options);
   const tensors = ggufTensors(decoder, architecture, options.type);
   const total = tensors.reduce((sum, tensor) => sum + tensorBytes(tensor), 0);
   const bar = progress?.start('writing', 2 * total, 'bytes');
@@ -90,9 +95,7 @@ export async function exportGguf(
   mkdirSync(dirname(path), { recursive: true });
   writeGguf(path, metadata, tensors, (written, sums) => readBack(written, metadata, tensors, sums, advance), advance);
   bar?.done();
-  const beside = join(dirname(path), 'Modelfile');
-  const addsBos = vocabulary.metadata.get('tokenizer.ggml.add_bos_token')?.value === true;
-  writeFileSync(beside, modelfile(basename(path), vocabulary.tokenizer, addsBos));
+  writeFileSync(beside, ollama);
   return {
     path,
     modelfile: beside,
@@ -126,12 +129,15 @@ function target({ out, overwrite }: GgufOptions): string {
   if (existsSync(path) && !isGguf(path))
     throw new UserError(`--out ${out} exists and is not a GGUF file; it is not written over.`);
   refuseExisting('--out', out, { overwrite });
-  const beside = join(dirname(path), 'Modelfile');
-  if (existsSync(beside) && !readFileSync(beside, 'utf8').startsWith(heading))
-    throw new UserError(
-      `--out ${out}: a Modelfile is written beside it, and ${beside} is none of an export's; it is not written over. Name another folder.`,
-    );
   return path;
+}
+
+/** A Modelfile with other lines than an export's has somebody's work in it, or is all that is left of another model. */
+function refuseEdited(path: string, text: string, { out, overwrite }: GgufOptions): void {
+  if (overwrite || !existsSync(path) || readFileSync(path, 'utf8') === text) return;
+  throw new UserError(
+    `--out ${out}: ${path} has other lines than this export would write: name another file, or replace it with --overwrite.`,
+  );
 }
 
 function isGguf(path: string): boolean {

@@ -133,8 +133,9 @@ describe('export gguf', () => {
   });
 
   it('has a Modelfile with the template and the stops', async () => {
-    const text = readFileSync(join(scratch, 'Modelfile'), 'utf8');
+    const text = readFileSync(join(scratch, 'q4_0.Modelfile'), 'utf8');
     expect(text).toContain('FROM ./q4_0.gguf');
+    expect(readFileSync(join(scratch, 'Modelfile'), 'utf8')).toContain('FROM ./plain.gguf');
     expect(text).toContain('PARAMETER stop "<|im_end|>"');
     const template = ollamaTemplate(await Tokenizer.load(base), false) as string;
     expect(text).toContain(template);

@@ -33,6 +33,7 @@ describe('familyOf', () => {
     [{ rms_norm_eps: 'small' }, /rms_norm_eps must be a number/],
     [{ attention_bias: 1 }, /attention_bias must be true or false/],
     [{ hidden_act: 'gegelu' }, /hidden_act is "gegelu".*silu/],
+    [{ hidden_act: 'constructor' }, /hidden_act is "constructor".*silu/],
     [
       { quantization_config: { bits: 4 } },
       /quantization_config says that the weights were quantised by an unnamed method.*--quant-type/,

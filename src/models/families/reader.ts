@@ -3,6 +3,7 @@
  * which fields were read, so that the rest can be checked (foreign.ts).
  */
 import { UserError } from '../../errors.ts';
+import { lookup } from '../../lookup.ts';
 import { readRope } from './rope-fields.ts';
 import type { Activation, ConfigReader, RopeOptions } from './spec.ts';
 
@@ -97,7 +98,7 @@ export class Reader implements ConfigReader {
 
   activation(name: string, fallback: string): Activation {
     const value = this.string(name, fallback);
-    const known = activations[value];
+    const known = lookup(activations, value);
     if (known === undefined) {
       this.fail(
         name,

@@ -1,11 +1,11 @@
 import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { lockRun } from '../lock.ts';
 import { listCatalogue } from './catalogue.ts';
 import { compareRuns } from './comparison.ts';
-import { planRemoval, planSnapshot, remove } from './removal.ts';
+import { keptSnapshots, planRemoval, planSnapshot, type RemovalRules, remove } from './removal.ts';
 import { chooseRuns, oldEnough, tagRun } from './selection.ts';
 
 const base = realpathSync(mkdtempSync(join(tmpdir(), 'attune-catalogue-')));
@@ -114,6 +114,8 @@ describe('the catalogue', () => {
     const [first] = chooseRuns(all, ['x/a']);
     expect(tagRun(first as (typeof all)[0], ['keep', 'old'])).toEqual(['keep', 'old']);
     expect(chooseRuns(listCatalogue(root, options), ['#keep']).map(({ path }) => path)).toEqual([join(root, 'x/a')]);
+    expect(() => tagRun(first as (typeof all)[0], ['new', ' '])).toThrow(/this one is empty/);
+    expect(chooseRuns(listCatalogue(root, options), ['#new'])).toEqual([]);
     const now = Date.parse('2026-05-02T00:00:00.000Z');
     expect(oldEnough(all, '30d', now).map(({ path }) => path)).toEqual([join(root, 'x/a')]);
     expect(() => oldEnough(all, 'soon')).toThrow(/--older-than soon/);
@@ -147,6 +149,29 @@ describe('deleting', () => {
     expect(remove(plan).removed).toHaveLength(2);
     expect(only(root, 'a').snapshots.map(({ name }) => name)).toEqual(['step-2', 'step-4']);
     expect(() => planSnapshot(root, only(root, 'a'), 'step-9')).toThrow(/no snapshot "step-9"/);
+  });
+
+  it('keeps the newest where nothing else is left to go on from', () => {
+    const root = newRoot();
+    const left = (name: string, rules: RemovalRules) => {
+      const doomed = planRemoval(root, [only(root, name)], rules).map(({ path }) => basename(path));
+      expect(keptSnapshots(only(root, name), rules).some((each) => doomed.includes(each.name))).toBe(false);
+      return only(root, name)
+        .snapshots.map((each) => each.name)
+        .filter((each) => !doomed.includes(each));
+    };
+    makeRun(root, 'stopped', { steps: [1, 2, 3], status: 'interrupted' });
+    makeRun(root, 'lost', { steps: [1, 2], status: 'interrupted', best: 9 });
+    mkdirSync(join(makeRun(root, 'done', { steps: [1, 2] }), 'final'));
+    mkdirSync(join(makeRun(root, 'again', { steps: [1, 2, 3], status: 'interrupted' }), 'final'));
+    mkdirSync(join(makeRun(root, 'best', { steps: [1, 2], status: 'failed' }), 'best_model'));
+    expect(left('stopped', { keepBest: true })).toEqual(['step-3']);
+    expect(left('stopped', { keepLast: 0 })).toEqual(['step-3']);
+    expect(left('stopped', { keepLast: 2, keepBest: true })).toEqual(['step-2', 'step-3']);
+    expect(left('lost', { keepBest: true })).toEqual(['step-2']);
+    expect(left('done', { keepBest: true })).toEqual(['final']);
+    expect(left('again', { keepBest: true })).toEqual(['step-3', 'final']);
+    expect(left('best', { keepBest: true })).toEqual(['step-2', 'best_model']);
   });
 
   it('follows no link out of the folder', () => {

@@ -24,9 +24,9 @@ export interface Doomed {
 }
 
 export interface RemovalRules {
-  /** Keeps this many of the newest step snapshots of each run, and the run itself. */
+  /** Keeps this many of the newest step snapshots of each run, and the run itself; 0 keeps one that it needs to go on. */
   keepLast?: number;
-  /** Keeps best_model and the snapshot of the best step, and the run itself. */
+  /** Keeps best_model and the snapshot of the best step (the newest where there is none), and the run itself. */
   keepBest?: boolean;
 }
 
@@ -34,7 +34,10 @@ export interface RemovalRules {
 export function planRemoval(root: string, runs: readonly RunEntry[], rules: RemovalRules = {}): Doomed[] {
   const bySnapshot = rules.keepLast !== undefined || rules.keepBest === true;
   return runs.flatMap((run) => {
-    const paths = bySnapshot ? unkept(run, rules).map(({ path }) => path) : [run.path, ...elsewhere(root, run)];
+    const kept = keptSnapshots(run, rules).map(({ name }) => name);
+    const paths = bySnapshot
+      ? run.snapshots.filter(({ name }) => !kept.includes(name)).map(({ path }) => path)
+      : [run.path, ...elsewhere(root, run)];
     return paths.map((path) => doomed(root, run.path, path));
   });
 }
@@ -49,11 +52,23 @@ export function planSnapshot(root: string, run: RunEntry, name: string): Doomed 
   return doomed(root, run.path, found.path);
 }
 
-function unkept(run: RunEntry, { keepLast = 0, keepBest = false }: RemovalRules): Snapshot[] {
+/**
+ * What these rules keep of a run's snapshots: the newest, the best, and never nothing. Where no best step is recorded
+ * (no evaluation, or interrupted before the first), a run without its final model keeps the newest snapshot, `isSpared`.
+ */
+export function keptSnapshots(
+  run: RunEntry,
+  { keepLast = 0, keepBest = false }: RemovalRules,
+): (Snapshot & { isSpared: boolean })[] {
   const steps = run.snapshots.filter(({ name }) => /-\d+$/.test(name));
   const newest = new Set(keepLast > 0 ? steps.slice(-keepLast) : []);
   const best = keepBest ? bestStep(steps) : undefined;
-  return steps.filter((step) => !newest.has(step) && !(best !== undefined && step.name.endsWith(`-${best}`)));
+  const chosen = steps.filter((step) => newest.has(step) || (best !== undefined && step.name.endsWith(`-${best}`)));
+  const isDone = run.state === 'finished' && run.snapshots.some(({ name }) => name === 'final');
+  const spared = chosen.length === 0 && !isDone ? steps.at(-1) : undefined;
+  return run.snapshots
+    .filter((each) => !steps.includes(each) || chosen.includes(each) || each === spared)
+    .map((each) => ({ ...each, isSpared: each === spared }));
 }
 
 /** The best step, as the newest snapshot's state names it. */

@@ -35,6 +35,7 @@ export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now
 export function tagRun(run: RunEntry, changes: readonly string[]): string[] {
   const tags = new Set(run.tags);
   for (const change of changes) {
+    if (change.trim() === '') throw new UserError('A tag is a word; this one is empty.');
     if (change.startsWith('-')) tags.delete(change.slice(1));
     else tags.add(change);
   }

@@ -84,6 +84,7 @@ suite('resolveConfig', () => {
         'training:',
         '  learning_rate: fast',
         '  num_epoch: 2',
+        '  constructor: 1',
         '  lr: 1',
       ].join('\n'),
     );
@@ -99,12 +100,13 @@ suite('resolveConfig', () => {
       sead: 'is not a known field. Did you mean "seed"?',
       'models[0].hugingface_id': 'is not a known field. Did you mean "huggingface_id"?',
       'models[0].huggingface_id': 'is required: expected text.',
+      'training.constructor': 'is not a known field.',
       'training.num_epoch': 'is not a known field. Did you mean "num_epochs"?',
       'training.learning_rate': expect.stringMatching(/given twice|expected a number, got "fast"/),
       warmup: 'expected a number or "auto", got "soon".',
       '--seed': 'expected a number, got "x".',
     });
-    expect(error?.message).toMatch(/^The configuration has 8 faults:/);
+    expect(error?.message).toMatch(/^The configuration has 9 faults:/);
     expect(error?.message).toContain(`(in ${path})`);
   });
 

@@ -11,6 +11,7 @@ import { parseDocument } from 'yaml';
 import type { z } from 'zod';
 import { nearest, UserError } from '../../errors.ts';
 import { expectation } from '../../expectation.ts';
+import { lookup } from '../../lookup.ts';
 import { spelled, spelledFor } from '../../spelling.ts';
 import { adviceOn } from './elsewhere.ts';
 import {
@@ -158,7 +159,7 @@ function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
       context.faults.push({
         path: shownPath(at.path, context.source),
         source: context.source,
-        message: `is given twice (also as "${written}").`,
+        message: `is given twice (also as "${context.source === commandLine ? shownName(written, context) : written}").`,
       });
     } else {
       context.origins.set(at.path.join('.'), context.source);
@@ -264,7 +265,7 @@ function toSnake(type: z.ZodType, value: unknown): unknown {
   if (kind.kind !== 'object' || !isTree(value)) return value;
   const result: Tree = {};
   for (const [name, item] of Object.entries(value)) {
-    const field = kind.object.shape[name] as z.ZodType | undefined;
+    const field = lookup(kind.object.shape, name) as z.ZodType | undefined;
     const meta = field ? fieldMeta(field) : undefined;
     if (item === undefined || meta?.transient || meta?.secret || typeof item === 'function') continue;
     result[snakeCase(name)] = field ? toSnake(field, item) : item;

@@ -1,3 +1,5 @@
+import { lookup } from '../../lookup.ts';
+
 /**
  * Fields of other programs' config files that have no one field here: what to write in their place. Those that mean the
  * same under another name are aliases of the field itself.
@@ -15,4 +17,4 @@ const advice: Record<string, string> = {
 };
 
 /** Advice for a field of another program that is unknown here. */
-export const adviceOn = (name: string): string | undefined => advice[name];
+export const adviceOn = (name: string): string | undefined => lookup(advice, name);

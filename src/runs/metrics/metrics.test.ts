@@ -43,9 +43,13 @@ describe('metrics.jsonl', () => {
   it('becomes a history of one list per metric', () => {
     const rows: MetricRow[] = [
       { step: 1, time: 0, a: 1 },
-      { step: 2, time: 0, a: 2, b: 5 },
+      { step: 2, time: 0, a: 2, b: 5, constructor: 3 as never },
     ];
-    expect(trainingHistory(rows)).toEqual({ a: { step: [1, 2], value: [1, 2] }, b: { step: [2], value: [5] } });
+    expect(trainingHistory(rows)).toEqual({
+      a: { step: [1, 2], value: [1, 2] },
+      b: { step: [2], value: [5] },
+      constructor: { step: [2], value: [3] },
+    });
   });
 });
 

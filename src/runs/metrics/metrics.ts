@@ -5,6 +5,7 @@
  *     const rows = readMetrics('checkpoints/rm/run/metrics.jsonl');
  */
 import { closeSync, existsSync, fdatasyncSync, openSync, readFileSync, truncateSync, writeSync } from 'node:fs';
+import { lookup } from '../../lookup.ts';
 
 export interface MetricRow {
   step: number;
@@ -102,7 +103,7 @@ function* rowsOf(content: Buffer): Generator<{ row: MetricRow; endByte: number }
 function parseRow(line: string): MetricRow | undefined {
   try {
     const row = JSON.parse(line, (_, value: unknown) =>
-      typeof value === 'string' ? (nonFinite[value] ?? value) : value,
+      typeof value === 'string' ? (lookup(nonFinite, value) ?? value) : value,
     );
     return typeof row === 'object' && row !== null && typeof row.step === 'number' ? row : undefined;
   } catch {
@@ -152,7 +153,7 @@ export class Metrics {
 
 /** `training_history.json`: one list of steps and values per metric, for plotting tools. */
 export function trainingHistory(rows: readonly MetricRow[]): Record<string, { step: number[]; value: number[] }> {
-  const history: Record<string, { step: number[]; value: number[] }> = {};
+  const history: Record<string, { step: number[]; value: number[] }> = Object.create(null); // a metric may be called "constructor"
   for (const { step, time: _, ...values } of rows) {
     for (const [name, value] of Object.entries(values)) {
       history[name] ??= { step: [], value: [] };

@@ -77,7 +77,7 @@ async function furtherFaults(
     const isDecided = [...bad].some((name) => deciding.test(name));
     const loads = [...bad].some((name) => /^(model|dataset|tokenizer|fromConfig)$/.test(name));
     const { faults } = await checkedOnce(verb, rest, root, withPlan && !loads);
-    const newest = faults.filter(({ field }) => !bad.has(field) && field in rest);
+    const newest = faults.filter(({ field }) => !bad.has(field) && Object.hasOwn(rest, field));
     all.push(...newest.filter(({ field }) => !isDecided || independent.test(field)));
     for (const { field } of newest) bad.add(field);
   }
@@ -109,7 +109,9 @@ async function resolvedForm(
 function onlyDifferent({ schema }: TrainVerb, values: Values): Record<string, unknown> {
   const different = differences(schema, values);
   return Object.fromEntries(
-    Object.entries(values).filter(([name]) => name in different || !(camelCase(name) in schema.shape)),
+    Object.entries(values).filter(
+      ([name]) => Object.hasOwn(different, name) || !Object.hasOwn(schema.shape, camelCase(name)),
+    ),
   );
 }
 
@@ -127,7 +129,7 @@ function faultsOf(error: UserError, schema: ConfigSchema, values: Values): Field
 
 function fieldOf(path: string, schema: ConfigSchema): string {
   const name = camelCase(path.split(/[.[]/)[0] as string);
-  return name in schema.shape ? name : '';
+  return Object.hasOwn(schema.shape, name) ? name : '';
 }
 
 /** Fields whose file is run as code. */

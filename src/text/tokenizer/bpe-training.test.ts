@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { mkdtemp, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -54,5 +55,20 @@ describe('trainBpe', () => {
     await expect(trainBpe(corpus, { out: folder, vocabSize: 300, eosToken: '</s>' })).rejects.toThrow(
       '"</s>" is not among',
     );
+  });
+
+  it('refuses a pattern that no tokenizer could be read with before it reads a text, and writes nothing', async () => {
+    const folder = join(await out(), 'new');
+    const unread = (function* (): Generator<string> {
+      throw new Error('a text was read');
+      // biome-ignore lint/correctness/noUnreachable: a generator of texts
+      yield '';
+    })();
+    const train = (pattern: string) => trainBpe(unread, { out: folder, vocabSize: 300, pattern });
+    await expect(train('(a+)+$')).rejects.toThrow(/pattern \(a\+\)\+\$ cannot be used: it could run for ever/);
+    await expect(train('(a')).rejects.toThrow(/pattern \(a cannot be used: .*Unterminated group/);
+    // JavaScript's alone.
+    await expect(train('\\u{1F600}')).rejects.toThrow(/pattern .* cannot be used: /);
+    expect(existsSync(folder)).toBe(false);
   });
 });

@@ -6,8 +6,9 @@
 import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
-import { byteLevelAlphabet, byteLevelPreTokenizer } from 'tokenizers';
+import { byteLevelAlphabet, byteLevelPreTokenizer, Tokenizer as NativeTokenizer } from 'tokenizers';
 import { UserError } from '../../errors.ts';
+import { patternRisk } from '../../pattern.ts';
 import type { Progress } from '../../progress.ts';
 import { plainChatTemplate } from '../chat/chat.ts';
 import { learnMerges, MERGES_BETWEEN_PAUSES } from './bpe-merges.ts';
@@ -51,9 +52,10 @@ export async function trainBpe(
   const smallest = special.length + BYTES;
   if (!Number.isInteger(options.vocabSize) || options.vocabSize < smallest) {
     throw new UserError(
-      `vocabSize must be a whole number of at least ${smallest} (${special.length} special tokens and 256 bytes), not ${options.vocabSize}.`,
+      `--vocab-size must be a whole number of at least ${smallest} (${special.length} special tokens and 256 bytes), not ${options.vocabSize}.`,
     );
   }
+  if (options.pattern !== undefined) checkPattern(options.pattern);
   const wordCounts = await countWords(texts, options);
   if (wordCounts.size === 0) throw new UserError('There is no text to train a tokenizer on.');
   const bar = options.progress?.start('learning merges', options.vocabSize - smallest, 'merges');
@@ -128,17 +130,26 @@ async function countWords(
   return counts;
 }
 
+/** What loading the tokenizer would refuse is refused before the training. */
+function checkPattern(pattern: string): void {
+  const refused = (why: string) => new UserError(`--pattern ${pattern} cannot be used: ${why}.`);
+  const risk = patternRisk(pattern);
+  if (risk !== undefined) throw refused(`it could run for ever (${risk})`);
+  try {
+    new RegExp(pattern, 'gu');
+    // The tokenizer is read by another engine, whose expressions differ in some ways.
+    NativeTokenizer.fromString(JSON.stringify(tokenizerJson([], new Map(), [], pattern)));
+  } catch (error) {
+    throw refused((error as Error).message);
+  }
+}
+
 /** Splits a text into the pieces within which tokens are merged, in the alphabet of byte-level vocabularies. */
 function piecesBy(pattern: string | undefined): (text: string) => string[] {
   const bytes = byteLevelPreTokenizer(false, pattern === undefined);
   const words = (text: string) => bytes.preTokenizeString(text).map(([word]) => word);
   if (pattern === undefined) return words;
-  let cut: RegExp;
-  try {
-    cut = new RegExp(pattern, 'gu');
-  } catch (error) {
-    throw new UserError(`The pattern for pieces is not a regular expression: ${(error as Error).message}`);
-  }
+  const cut = new RegExp(pattern, 'gu');
   return (text) => {
     const pieces: string[] = [];
     let done = 0;

@@ -211,7 +211,12 @@ function* crossFaults({
   if (!useRefModel && refQuantType !== undefined)
     yield ['post_training.ref_quant_type', 'is given, but use_ref_model is false.'];
   if (training.maxPromptLength >= training.maxSeqLength)
-    yield ['training.max_prompt_length', 'leaves no room for a response within max_seq_length.'];
+    yield training.maxPromptLength === trainingSchema.parse({}).maxPromptLength
+      ? ['training.max_seq_length', `must be more than max_prompt_length, ${training.maxPromptLength} unless given.`]
+      : [
+          'training.max_prompt_length',
+          `leaves no room for a response within max_seq_length, ${training.maxSeqLength}.`,
+        ];
   const isPath = typeof finetuning.resumeFromCheckpoint === 'string';
   if (isPath && finetuning.resumeFromCheckpoint !== 'latest' && models.length > 1)
     yield [

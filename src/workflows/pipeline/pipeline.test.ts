@@ -247,6 +247,16 @@ describe('faults of the file', () => {
     expect(faults).toHaveLength(expected.length);
   });
 
+  it('name the field that the file has', () => {
+    const faults = (training: Record<string, unknown>) => faultsOf(recipe({ training }));
+    expect(faults({ max_seq_length: 128 })).toEqual([
+      'training.max_seq_length: must be more than max_prompt_length, 256 unless given.',
+    ]);
+    expect(faults({ max_prompt_length: 600 })).toEqual([
+      'training.max_prompt_length: leaves no room for a response within max_seq_length, 512.',
+    ]);
+  });
+
   it('include what no single field shows', () => {
     const base = recipe({}, { a: 'x' });
     expect(faultsOf({ ...base, models: [...base.models, ...base.models] })[0]).toMatch(/also models\[0\]/);

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -194,9 +194,18 @@ describe('a build', () => {
   });
 
   it('has the verifier judge a task', async () => {
-    const made = await buildPreferences({ ...small, task: 'chain_sum:1', output: join(folder, 'task.jsonl') });
-    // an untrained model is never right
-    expect(made).toMatchObject({ prompts: 6, pairs: 0, withoutPairs: 6, meanScore: 0 });
+    const output = join(folder, 'task.jsonl');
+    const build = (more: object = {}) => buildPreferences({ ...small, task: 'chain_sum:1', output, ...more });
+    // An untrained model is never right: there is nothing to prefer, and nothing to write.
+    await expect(build()).rejects.toThrow(
+      /^No pairs: none of 6 prompts gave different responses whose scores differ, so .*task\.jsonl was not written\. Sample more/,
+    );
+    expect(readdirSync(folder).filter((name) => name.startsWith('task'))).toEqual([]);
+    writeFileSync(output, 'earlier\n');
+    await expect(build({ overwrite: true, minGap: 2 })).rejects.toThrow(
+      /differ by more than --min-gap 2, .*lower --min-gap/,
+    );
+    expect(readFileSync(output, 'utf8')).toBe('earlier\n');
   });
 
   it('says what it lacks', async () => {

@@ -9,6 +9,7 @@ import { closeSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path';
 import type { z } from 'zod';
 import type { DatasetSpec } from '../../data/index.ts';
+import { AttuneError } from '../../errors.ts';
 import { refuseExisting } from '../../existing-file.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer, type Model, Sampler } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
@@ -55,7 +56,7 @@ export type BuildPreferencesInput<Kind extends RowKind = 'pairs'> = Omit<
   'kind'
 > & { kind?: Kind };
 
-/** Samples responses to prompts, has them judged and writes training data to a file. */
+/** Samples responses to prompts, has them judged and writes training data to a file. An error where no prompt gave a pair. */
 export async function buildPreferences<Kind extends RowKind = 'pairs'>(
   given: BuildPreferencesInput<Kind>,
   options: BuildPreferencesOptions = {},
@@ -138,9 +139,22 @@ async function writeRows(
     bar?.done();
   }
   const stopped = done < prompts.length;
+  if (rows === 0 && !stopped && config.kind === 'pairs') {
+    rmSync(partial);
+    throw noPairs(config, prompts.length);
+  }
   const kept = stopped ? `${output}.part` : output;
   renameSync(partial, kept);
   return { output: kept, stopped, prompts: Math.min(done, prompts.length), ...maker.summary() };
+}
+
+/** An empty file would be no training data; one that is there stays. */
+function noPairs({ output, minGap = 0 }: BuildPreferencesConfig, prompts: number): AttuneError {
+  const gap = minGap > 0 ? `differ by more than --min-gap ${minGap}` : 'differ';
+  const remedy = `Sample more of them (--samples) or more varied ones (--temperature), ${minGap > 0 ? 'lower --min-gap, ' : ''}or take prompts that are neither too easy nor too hard for the model.`;
+  return new AttuneError(
+    `No pairs: none of ${prompts} prompts gave different responses whose scores ${gap}, so ${output} was not written. ${remedy}`,
+  );
 }
 
 /** The rows of the prompts from `first` on. */

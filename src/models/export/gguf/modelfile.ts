@@ -2,18 +2,30 @@
  * The Modelfile for `ollama create NAME -f Modelfile`. Ollama's templates are Go's, not Jinja: a chat template that only puts
  * fixed text around each turn is converted. For any other, Ollama falls back on its own template for the models it knows.
  */
+import { existsSync, readFileSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../../errors.ts';
 import type { Message } from '../../../text/chat/chat.ts';
 import type { Tokenizer } from '../../../text/tokenizer/tokenizer.ts';
 
-/** The first line of what is written here. */
-export const heading = '# ollama create my-model -f Modelfile';
+/**
+ * Where the Modelfile of a GGUF file belongs: `Modelfile` beside it, or `<name>.Modelfile` where that one is there for
+ * another model.
+ */
+export function modelfilePath(gguf: string): string {
+  const folder = dirname(gguf);
+  const plain = join(folder, 'Modelfile');
+  if (!existsSync(plain)) return plain;
+  const [, from = ''] = /^FROM[ \t]+(.*\S)/im.exec(readFileSync(plain, 'utf8')) ?? [];
+  return resolve(folder, from) === resolve(gguf) ? plain : gguf.replace(/\.gguf$/, '.Modelfile');
+}
 
-export function modelfile(ggufName: string, tokenizer: Tokenizer, addsBos: boolean): string {
+/** The text of the Modelfile `path` for the GGUF file beside it. */
+export function modelfile(path: string, ggufName: string, tokenizer: Tokenizer, addsBos: boolean): string {
   const stops = tokenizer.eosIds.map((id) => tokenizer.token(id) as string);
   const template = ollamaTemplate(tokenizer, addsBos);
   const lines = [
-    heading,
+    `# ollama create my-model -f ${basename(path)}`,
     `FROM ./${ggufName}`,
     ...(tokenizer.chatTemplate === undefined
       ? []
