@@ -3,6 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Decisions } from '../rewards/index.ts';
 import { bars, type Chart, grid, histogram, reliability, scatter, toPng, writeWhole } from '../runs/index.ts';
+import { truncationLines } from './ranked/report.ts';
 import type { RewardEvaluation } from './reward.ts';
 
 const percent = (value: number | null | undefined) =>
@@ -29,6 +30,7 @@ export function describeReward(evaluation: RewardEvaluation): string {
   const lines = [
     `${evaluation.model} (${evaluation.type}) on ${evaluation.dataset}: ${evaluation.examples} examples`,
     ...Object.entries(evaluation.left_out).map(([reason, count]) => `  left out: ${reason} ${count}`),
+    ...truncationLines(evaluation.truncated),
     '',
     `Accuracy               ${percent(evaluation.accuracy)} (95 %: ${percent(low)} to ${percent(high)}); ${pairs ? 'the longer one' : 'the commonest label'}: ${percent(evaluation.baseline_accuracy)}`,
     ...byLabel(evaluation),

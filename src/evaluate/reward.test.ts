@@ -40,6 +40,14 @@ it.each(['preference', 'outcome', 'process'] as const)('reports on generated pro
   expect(describeReward(report)).toContain('Gold verifier');
 });
 
+it('counts the responses that it could not read whole', async () => {
+  using scorer = await scorerOf('preference');
+  const dataset = ['no', 'no '.repeat(600)].map((rejected) => ({ prompt: 'Is it so?', chosen: 'yes', rejected }));
+  const report = await evaluateReward({ checkpoint: scorer, dataset });
+  expect(report.truncated).toBe(1);
+  expect(describeReward(report)).toContain('truncated: 1 response has more tokens');
+});
+
 it('says that there were no pairs of a kind, not that it was right in none', () => {
   const decided: Decisions = {
     decisions: [{ margin: 1, length: -2, prompt: 'p', responses: [] }],

@@ -24,6 +24,8 @@ export interface RewardItem {
 /** Options of a scorer's call. */
 export interface ScoreOptions {
   signal?: AbortSignal;
+  /** Called for each item that has more tokens than a reward model reads: its score is that of its last ones alone. */
+  onTruncated?: (item: RewardItem) => void;
 }
 
 /** Anything that scores responses. */

@@ -32,6 +32,7 @@ export function describeRewardSuite(results: RewardSuiteResults): string {
   const { length, position } = results;
   const lines = [
     `${results.model} on ${results.suite}: ${results.items} items, ${results.responses} responses`,
+    ...truncationLines(results.truncated),
     '',
     `Accuracy                ${told(results.accuracy)}; at random ${percent(results.chance)}`,
     ...(results.subset_mean === null ? [] : [`Mean over subsets       ${percent(results.subset_mean).padStart(7)}`]),
@@ -52,6 +53,15 @@ export function describeRewardSuite(results: RewardSuiteResults): string {
     ...table('By subset', results.by_subset),
   ];
   return lines.join('\n');
+}
+
+/** The line about responses that were not read whole. */
+export function truncationLines(count: number): string[] {
+  return count === 0
+    ? []
+    : [
+        `  truncated: ${count} ${count === 1 ? 'response has' : 'responses have'} more tokens than the model reads; only the ends were scored`,
+      ];
 }
 
 /** The subset "Ties" by RewardBench 2's own score. */
