@@ -10,7 +10,7 @@ export function checkSameData(
 ): void {
   if (before === undefined || now === undefined || before === now) return;
   const said =
-    'The training examples are not those that this run was trained on so far: the dataset has changed, or the tokenizer, or an option that decides what is read.';
+    'The training examples are not those that this run was trained on so far: the dataset or the task has changed, or the tokenizer, or an option that decides what is read.';
   if (!allowChangedData)
     throw new UserError(`${said} Bring the data back, or go on with these with --allow-changed-data.`);
   progress?.start('resuming').done(`${said} It goes on with what is there now (--allow-changed-data)`);

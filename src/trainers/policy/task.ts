@@ -46,8 +46,6 @@ export interface PolicyParts {
   scorer: RewardScorer;
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
-  /** The fingerprint of the prompts where they are a finite set. */
-  dataFingerprint?: string;
   evaluate?: (step: number) => Promise<Record<string, number>>;
   store?: RolloutStore;
 }
@@ -55,7 +53,7 @@ export interface PolicyParts {
 export class PolicyTask implements TrainTask {
   readonly optimizer: Optimizer;
   readonly decoder: Decoder;
-  readonly dataFingerprint: string | undefined;
+  readonly dataFingerprint: string;
   readonly evaluate: TrainTask['evaluate'];
   readonly #parts: PolicyParts;
   readonly #shaper: RewardShaper;
@@ -70,7 +68,7 @@ export class PolicyTask implements TrainTask {
     this.#parts = parts;
     this.optimizer = parts.optimizer;
     this.decoder = parts.model.decoder;
-    this.dataFingerprint = parts.dataFingerprint;
+    this.dataFingerprint = parts.prompts.fingerprint;
     this.evaluate = parts.evaluate;
     this.#klCoef = options.klCoef;
     this.#shaper = new RewardShaper({
