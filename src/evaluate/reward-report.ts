@@ -3,7 +3,6 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Decisions } from '../rewards/index.ts';
 import { bars, type Chart, grid, histogram, reliability, scatter, toPng, writeWhole } from '../runs/index.ts';
-import { truncationLines } from './ranked/report.ts';
 import type { RewardEvaluation } from './reward.ts';
 
 const percent = (value: number | null | undefined) =>
@@ -64,6 +63,15 @@ export function describeReward(evaluation: RewardEvaluation): string {
       lines.push(`  ${name.padEnd(32)} ${percent(accuracy).padStart(8)} of ${decisions}`);
   }
   return lines.join('\n');
+}
+
+/** The line about responses that were not read whole. */
+export function truncationLines(count: number): string[] {
+  return count === 0
+    ? []
+    : [
+        `  truncated: ${count} ${count === 1 ? 'response has' : 'responses have'} more tokens than the model reads; only the ends were scored`,
+      ];
 }
 
 function byLabel({ balanced_accuracy: balanced, by_label: labels }: RewardEvaluation): string[] {

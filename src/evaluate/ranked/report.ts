@@ -2,6 +2,7 @@
 import { mkdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { bars, type Chart, grid, histogram, scatter, toPng, writeWhole } from '../../runs/index.ts';
+import { truncationLines } from '../reward-report.ts';
 import type { Figure } from '../statistics.ts';
 import { credit } from './credit.ts';
 import { lengthDifference, type ScoredItem } from './figures.ts';
@@ -53,15 +54,6 @@ export function describeRewardSuite(results: RewardSuiteResults): string {
     ...table('By subset', results.by_subset),
   ];
   return lines.join('\n');
-}
-
-/** The line about responses that were not read whole. */
-export function truncationLines(count: number): string[] {
-  return count === 0
-    ? []
-    : [
-        `  truncated: ${count} ${count === 1 ? 'response has' : 'responses have'} more tokens than the model reads; only the ends were scored`,
-      ];
 }
 
 /** The subset "Ties" by RewardBench 2's own score. */
