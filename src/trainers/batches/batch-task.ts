@@ -51,6 +51,9 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
     optimizer,
     decoder: model.decoder,
     lossTellsFit: true,
+    get limits() {
+      return steps.limits;
+    },
     get totalSteps() {
       return steps.totalSteps;
     },

@@ -129,7 +129,7 @@ class Loop {
     await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
     await this.#task.restore(state.task);
-    checkUnfinished(path, state, this.#task.totalSteps, this.#options.run);
+    checkUnfinished(path, state, this.#task, this.#options.run);
     restoreRng(state.rng);
     this.state = state;
     this.#resumedFrom = path;

@@ -146,7 +146,7 @@ export function startPolicy(
       return withOtherNames(metrics);
     }
 
-    const parts = trainingParts(run, {
+    const parts = await trainingParts(run, {
       schema: policySchema,
       resolved,
       options,

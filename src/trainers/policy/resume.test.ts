@@ -84,9 +84,12 @@ it('counts the steps that are left by the batch size of now', async () => {
   for await (const { step } of first) if (step === 2) stop.abort();
   // 4 of 12 prompts are answered; 8 are left, four at a time
   using second = await start({ resumeFrom: first.folder, batchSize: 4 }).open();
+  expect([second.totalSteps, openRun(first.folder).info?.totalSteps]).toEqual([4, 4]);
   const steps: number[] = [];
   for await (const { step } of second) steps.push(step);
   expect(steps).toEqual([3, 4]);
+  await expect(start({ resumeFrom: first.folder, batchSize: 4 })).rejects.toThrow(/further, give more --epochs\.$/);
+  await expect(start({ resumeFrom: first.folder, maxSteps: 4 })).rejects.toThrow(/give a larger --max-steps\.$/);
 });
 
 describe('other tasks', () => {

@@ -20,7 +20,7 @@ import { type Rollout, type RolloutSampler, rolloutSeeds } from '../../rollouts/
 import { RewardShaper } from '../../rollouts/shaping.ts';
 import type { RolloutStore } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import type { Optimizer, StepContext, StepOutcome, TrainTask, Update } from '../loop/task.ts';
+import type { Optimizer, StepContext, StepLimit, StepOutcome, TrainTask, Update } from '../loop/task.ts';
 import type { Reference } from '../reference/reference.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
 import { computeAdvantages, dropUniformGroups, needsMeasures, responseKl } from './advantages.ts';
@@ -84,6 +84,10 @@ export class PolicyTask implements TrainTask {
     const { maxSteps, prompts } = this.#parts.plannedSteps;
     const { steps, prompts: taken } = this.#taken;
     return maxSteps ?? steps + Math.max(0, Math.ceil((prompts - taken) / this.#promptsPerStep));
+  }
+
+  get limits(): StepLimit[] {
+    return [this.#parts.plannedSteps.maxSteps === undefined ? 'epochs' : 'maxSteps'];
   }
 
   get #promptsPerStep(): number {

@@ -119,7 +119,7 @@ export function startPreference(
       world,
     };
     return {
-      ...trainingParts(run, setup),
+      ...(await trainingParts(run, setup)),
       onStep: async (step) => {
         if (samples.isDue(step.step)) await wholeWeights(task);
         if (world.isFirst && samples.isDue(step.step)) {
@@ -231,6 +231,9 @@ function preferenceTask(parts: TaskParts): Task {
     ),
     decoder: model.decoder,
     lossTellsFit: true,
+    get limits() {
+      return steps.limits;
+    },
     get totalSteps() {
       return steps.totalSteps;
     },
