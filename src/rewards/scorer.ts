@@ -55,6 +55,9 @@ export async function scoreParts(
   return { total, parts: { [scorer.name]: total } };
 }
 
+/** Whether a number can be a reward: its spread within a group has to be a number of float32, too. */
+export const isReward = (value: number): boolean => Number.isFinite(Math.fround(value * value));
+
 /** An argument that scores. */
 export const anyScorer: Rule = {
   fits: (value) => typeof (value as RewardScorer | null | undefined)?.score === 'function',
