@@ -113,6 +113,8 @@ export class PolicyTask implements TrainTask {
     const tokens = sampled.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
     const before = {
       ...about,
+      // for whoever reads the metrics alone, as signals do
+      ...(config.truncatedRatio ? { truncated_ratio: 1 } : {}),
       ...prompts.metrics?.(),
       ...this.#adaptKl(trained),
       rollout_seconds: seconds,
