@@ -214,4 +214,14 @@ describe('a run that goes on', () => {
     await expect(train(changed)).rejects.toThrow(/not those that this run was trained on.*--allow-changed-data/);
     expect((await train({ ...changed, allowChangedData: true })).steps.map(({ step }) => step)).toEqual([3]);
   });
+
+  it('refuses other held-out examples, too, unless told', async () => {
+    const held = { evalSteps: 1, evalDataset: pairs.slice(0, 8) };
+    const first = await train({ batchSize: 8, maxSteps: 2, runName: 'held', ...held });
+    const same = await train({ resumeFrom: first.folder, maxSteps: 3, ...held });
+    expect(same.steps.map(({ step }) => step)).toEqual([3]);
+    const changed = { resumeFrom: first.folder, maxSteps: 4, ...held, evalDataset: pairs.slice(8, 16) };
+    await expect(train(changed)).rejects.toThrow(/held-out examples are not those .*--allow-changed-data/);
+    expect((await train({ ...changed, allowChangedData: true })).steps.map(({ step }) => step)).toEqual([4]);
+  });
 });

@@ -123,9 +123,9 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
 
 /** Puts a resumed task in its place in the data before its steps are counted: those that are left depend on the batch size of now. */
 async function takePlace(task: TrainTask, path: string, { allowChangedData }: TrainingConfig): Promise<void> {
-  const { data, task: state } = readState(path);
-  checkSameData(data, task.dataFingerprint, { allowChangedData });
-  await task.restore(state);
+  const state = readState(path);
+  checkSameData(state, task, { allowChangedData });
+  await task.restore(state.task);
 }
 
 /** What a user may not expect of the number of processes. A policy's micro-batches are cut for as many as there are. */

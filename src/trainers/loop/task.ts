@@ -76,6 +76,8 @@ export interface TrainTask {
   readonly limits?: readonly StepLimit[];
   /** A hash of the training data; a resumed run compares it with the checkpoint's. */
   readonly dataFingerprint?: string;
+  /** The same of the held-out examples: its evaluations are compared with each other. */
+  readonly heldOutFingerprint?: string;
   /** Takes step `number`, counted from 1: usually one update; several if rollouts are used more than once. */
   step(number: number, context: StepContext): Promise<StepOutcome>;
   /** Metrics without prefix; the loop adds `eval/`. Random generators are restored afterwards. */

@@ -68,6 +68,7 @@ export function startReward(
       objective,
       steps: new StepBatches(train, config),
       dataFingerprint: train.fingerprint,
+      heldOutFingerprint: validation?.fingerprint,
       optimizer: { lr: config.lr, weightDecay: config.weightDecay, shard: config.shard },
       world,
       checkpointing: config.gradientCheckpointing,
