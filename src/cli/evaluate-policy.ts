@@ -1,15 +1,19 @@
 /** `attune evaluate policy`: evaluates a policy on held-out prompts, alone or against another. */
-import { basename, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { joinWorld } from '../dist/world.ts';
 import { UserError } from '../errors.ts';
 import { evaluatePolicy } from '../evaluate/policy.ts';
 import { type PolicyEvaluationHeading, summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
+import { resolveModel } from '../hub/hub.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
 import { heldOutPrompts } from '../rollouts/opening.ts';
+import type { PolicyPrompt } from '../rollouts/prompts.ts';
 import { type ConfiguredScorer, configuredScorer, judgeHeading } from '../rollouts/scorer.ts';
-import { field, inheritedRules, resolveConfig, withRules } from '../runs/index.ts';
+import { countTrainedOn } from '../rollouts/trained-prompts.ts';
+import { checkpointConfig, field, inheritedRules, readJson, resolveConfig, withRules } from '../runs/index.ts';
+import type { Tokenizer } from '../text/index.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy/config.ts';
 import { registerCommand } from './options/command.ts';
 import { cacheDtypeField } from './options/model-fields.ts';
@@ -17,7 +21,7 @@ import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
-import { print } from './terminal/print.ts';
+import { print, tell } from './terminal/print.ts';
 
 const shape = policySchema.shape;
 const group = 'Evaluation';
@@ -33,7 +37,10 @@ const options = z.object({
     group,
     aliases: ['against'],
   }),
-  numPrompts: field(z.number().int().positive().default(128), { description: 'held-out prompts', group }),
+  numPrompts: field(z.number().int().positive().default(128), {
+    description: 'held-out prompts; of a dataset those that a run with this --eval-num-prompts and --seed holds out',
+    group,
+  }),
   samples: field(z.number().int().min(0).default(8), { description: 'sampled responses to each, for pass@k', group }),
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, picture and page', group }),
   task: shape.task,
@@ -110,6 +117,7 @@ async function run(config: Config): Promise<void> {
       ? undefined
       : { model: await load('--opponent', opponent), tokenizer: await loadTokenizer({ model: opponent }, progress) };
   const prompts = await heldOutPrompts(policy, tokenizer);
+  const trainedOn = await trainedOnBy(config.model, prompts, tokenizer);
   const scorer = await configuredScorer(policy, { device, prompts });
   const evaluation = await evaluatePolicy({
     model,
@@ -130,15 +138,38 @@ async function run(config: Config): Promise<void> {
   });
   if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'policy_evaluation.json');
-  await writePolicyEvaluation(outputDir, evaluation, policyNames(config.model, opponent), headingOf(config, scorer));
+  await writePolicyEvaluation(
+    outputDir,
+    evaluation,
+    policyNames(config.model, opponent),
+    headingOf(config, scorer, trainedOn),
+  );
   for (const [name, value] of summaryRows(evaluation.summary)) print(`${name.padEnd(22)}${value}`);
+  if (trainedOn)
+    tell(
+      `Note: ${trainedOn} of these ${prompts.length} prompts are among those that ${config.model} trains on: its own --seed and --eval-num-prompts say which it holds out.`,
+    );
   print(`\nwritten to ${shown(resolve(outputDir))}`);
 }
 
-function headingOf(config: Config, scorer: ConfiguredScorer): PolicyEvaluationHeading {
+/** How many prompts the model's own run trains on; undefined where it is no policy run, or its data are gone. */
+async function trainedOnBy(model: string, prompts: readonly PolicyPrompt[], tokenizer: Tokenizer) {
+  const path = await resolveModel(model);
+  const run = dirname(path);
+  if (readJson<{ command?: string }>(join(run, 'run.json'))?.command !== 'train policy') return undefined;
+  try {
+    const { config } = resolveConfig(policySchema, { checkpoint: checkpointConfig({ path, run }) });
+    return await countTrainedOn(config, prompts, tokenizer);
+  } catch (error) {
+    if (error instanceof UserError) return undefined;
+    throw error;
+  }
+}
+
+function headingOf(config: Config, scorer: ConfiguredScorer, trainedOn: number | undefined): PolicyEvaluationHeading {
   const { model, reference, opponent, task, dataset, samples, temperature, topP } = config;
   return {
-    ...{ model, reference, opponent, task, dataset },
+    ...{ model, reference, opponent, task, dataset, trained_on: trainedOn },
     ...judgeHeading(config, scorer),
     ...(samples > 0 && { sampling: { samples, temperature, top_p: topP } }),
     max_new_tokens: config.maxNewTokens,

@@ -118,6 +118,23 @@ describe('attune score', () => {
     const empty = await attune('score', at('empty.jsonl'), '--checkpoint', at('rm'), '--out', at('none.jsonl'));
     expect([empty.code, empty.err]).toEqual([2, expect.stringContaining('empty.jsonl has no rows to score')]);
   });
+
+  it('marks and counts texts that it cannot read whole', async () => {
+    const texts = [
+      { prompt: 'yes', response: 'no' },
+      { prompt: 'yes', response: 'no '.repeat(600) },
+      { prompt: 'yes '.repeat(600), response: 'no' },
+    ];
+    writeFileSync(at('long.jsonl'), texts.map((row) => `${JSON.stringify(row)}\n`).join(''));
+    const { code, out, err } = await attune('score', at('long.jsonl'), '--checkpoint', at('rm'));
+    const rows = out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object);
+    expect([code, rows.map((row) => 'truncated' in row)]).toEqual([0, [false, true, true]]);
+    expect(rows[1]).toMatchObject({ truncated: true });
+    expect(err).toContain('Note: 2 of 3 texts have more than 512 tokens: only their last 512 were read.');
+  });
 });
 
 it('attune export gguf says the type, and replaces an earlier file only where that is asked for', async () => {

@@ -77,10 +77,13 @@ async function score(config: Config): Promise<void> {
   tellIfExact(precision, scorer.precision);
   let rows: Record<string, unknown>[] = [];
   let total = 0;
+  const cut = new Set<RewardItem>();
   const flush = async () => {
-    const scores = await scorer.score(rows.map((row) => itemOf(row, config)));
+    const items = rows.map((row) => itemOf(row, config));
+    const scores = await scorer.score(items, { onTruncated: (item) => cut.add(item) });
     for (const [i, row] of rows.entries()) {
-      const line = `${jsonLine({ ...row, reward: scores[i] })}\n`;
+      const truncated = cut.has(items[i] as RewardItem) ? { truncated: true } : {};
+      const line = `${jsonLine({ ...row, reward: scores[i], ...truncated })}\n`;
       if (out === undefined) printPart(line);
       else out.write(line);
     }
@@ -95,6 +98,10 @@ async function score(config: Config): Promise<void> {
   if (total === 0) throw new UserError(`${placeOf(config.file)} has no rows to score.`);
   out?.finish();
   if (out !== undefined) tell(`${config.out}: ${total} rows with rewards`);
+  if (cut.size > 0) {
+    const limit = scorer.maxLength.toLocaleString('en-US');
+    tell(`Note: ${cut.size} of ${total} texts have more than ${limit} tokens: only their last ${limit} were read.`);
+  }
 }
 
 interface PlacedRow {

@@ -218,6 +218,35 @@ describe('faults', () => {
     await expect((await openDataset(wide, { shape: 'text' })).toArray()).rejects.toThrow(/utf16\.jsonl:1: not UTF-8/);
   });
 
+  it('takes a margin that cannot be read for a fault where margins are asked for', async () => {
+    const graded = (more: object) => [
+      { ...pair(0), margin: 2 },
+      { ...pair(1), ...more },
+    ];
+    const margins = async (more: object, options = {}) => {
+      const set = await openDataset(write('margins.jsonl', graded(more)), {
+        shape: 'preference',
+        margins: true,
+        ...options,
+      });
+      return { margins: (await set.toArray()).map(({ margin }) => margin), bad: set.tally.badRows };
+    };
+    for (const margin of ['big', 'NaN', '', true, [1], 1e300, '-1e39'])
+      await expect(margins({ margin })).rejects.toThrow(
+        /margins\.jsonl:2: "margin" must be a number.*--on-bad-row skip/,
+      );
+    for (const more of [{}, { margin: null }, { score_chosen: 3 }])
+      await expect(margins(more)).rejects.toThrow(/margins\.jsonl:2: the pair has no margin, nor two scores/);
+    await expect(margins({ score_chosen: 3, score_rejected: 'few' })).rejects.toThrow(
+      /2: "score_rejected" must be a number/,
+    );
+    expect(await margins({ margin: 'big' }, { onBadRow: 'skip' })).toEqual({ margins: [2], bad: 1 });
+    expect(await margins({ margin: '0.5' })).toEqual({ margins: [2, 0.5], bad: 0 });
+    expect(await margins({ score_chosen: 3, score_rejected: 1 })).toEqual({ margins: [2, 2], bad: 0 });
+    // Other trainings do not read it.
+    expect(await margins({ margin: 'big' }, { margins: false })).toEqual({ margins: [2, undefined], bad: 0 });
+  });
+
   it('names the first broken row where no row is sound, whether or not a shape is asked for', async () => {
     const file = write('broken.jsonl', ['{"prompt": oops}', '[1]']);
     const dataset = await openDataset(file, { onBadRow: 'skip' });

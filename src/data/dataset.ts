@@ -43,6 +43,8 @@ export interface DatasetOptions<S extends Shape = Shape> {
   onBadRow?: 'skip' | 'fail';
   /** Leave out pairs whose responses are equal or were graded equal. */
   dropTies?: boolean;
+  /** Each pair must have a margin, or two scores to take one from: one without, or with no number there, is a broken row. */
+  margins?: boolean;
   /** Leave out responses shorter than this many characters. */
   minResponseChars?: number;
   /** Take `<think>…</think>` out of responses. */
@@ -235,6 +237,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
 
   async *#usable(tally: Tally): AsyncGenerator<ExampleOf[S]> {
     const wanted = await this.shape();
+    const { margins } = this.#options;
     const mappings = new Map<string, Mapping>();
     const drop = (reason: string) => tally.drop(reason);
     const bad = (file: string, line: number, problem: string) => {
@@ -249,7 +252,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     for await (const { row, file, line } of this.#rows.read(bad)) {
       let mapping = mappings.get(file);
       if (mapping === undefined) {
-        mapping = mapRows(row, { shape: wanted, columns: this.#columnsFor(row), where: file });
+        mapping = mapRows(row, { shape: wanted, columns: this.#columnsFor(row), margins, where: file });
         mappings.set(file, mapping);
       }
       let examples: Example[];

@@ -15,6 +15,8 @@ export interface PolicyEvaluationHeading extends JudgeHeading {
   /** The task or dataset that the prompts are from. */
   task?: string;
   dataset?: string;
+  /** How many of the prompts are among those that the model's own run trains on, where that is known. */
+  trained_on?: number;
   /** How responses were drawn, besides the greedy one. */
   sampling?: { samples: number; temperature: number; top_p: number };
   max_new_tokens?: number;
@@ -33,7 +35,7 @@ export async function writePolicyEvaluation(
   const charts = evaluationCharts(evaluation, names);
   writeWhole(join(folder, 'policy_evaluation.json'), `${JSON.stringify({ ...heading, ...evaluation }, null, 2)}\n`);
   writeWhole(join(folder, 'policy_evaluation.png'), await toPng(grid(charts, { title: names.policy })));
-  const report = new Report(`Evaluation of ${names.policy}`, `${evaluation.summary.prompts} held-out prompts`);
+  const report = new Report(`Evaluation of ${names.policy}`, promptsSaid(evaluation.summary.prompts, heading));
   if (heading !== undefined) report.section('What was evaluated').table(['', ''], headingRows(heading));
   report.section('Figures').table(['', ''], summaryRows(evaluation.summary)).section('Pictures').charts(charts);
   const shown = (label: string, { text, reward, lengthTokens }: EvaluatedResponse) => ({
@@ -51,6 +53,12 @@ export async function writePolicyEvaluation(
     })),
   );
   writeWhole(join(folder, 'policy_evaluation.html'), await report.html());
+}
+
+/** Test problems of tasks are held out from every training; of a dataset's prompts only the run itself can say so. */
+function promptsSaid(count: number, { task, trained_on: trained }: Partial<PolicyEvaluationHeading> = {}): string {
+  if (trained) return `${count} prompts, ${trained} of them trained on`;
+  return task !== undefined || trained === 0 ? `${count} held-out prompts` : `${count} prompts`;
 }
 
 function headingRows({ sampling, ...heading }: PolicyEvaluationHeading): [string, string][] {

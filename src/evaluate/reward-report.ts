@@ -29,6 +29,7 @@ export function describeReward(evaluation: RewardEvaluation): string {
   const lines = [
     `${evaluation.model} (${evaluation.type}) on ${evaluation.dataset}: ${evaluation.examples} examples`,
     ...Object.entries(evaluation.left_out).map(([reason, count]) => `  left out: ${reason} ${count}`),
+    ...truncationLines(evaluation.truncated),
     '',
     `Accuracy               ${percent(evaluation.accuracy)} (95 %: ${percent(low)} to ${percent(high)}); ${pairs ? 'the longer one' : 'the commonest label'}: ${percent(evaluation.baseline_accuracy)}`,
     ...byLabel(evaluation),
@@ -62,6 +63,15 @@ export function describeReward(evaluation: RewardEvaluation): string {
       lines.push(`  ${name.padEnd(32)} ${percent(accuracy).padStart(8)} of ${decisions}`);
   }
   return lines.join('\n');
+}
+
+/** The line about responses that were not read whole. */
+export function truncationLines(count: number): string[] {
+  return count === 0
+    ? []
+    : [
+        `  truncated: ${count} ${count === 1 ? 'response has' : 'responses have'} more tokens than the model reads; only the ends were scored`,
+      ];
 }
 
 function byLabel({ balanced_accuracy: balanced, by_label: labels }: RewardEvaluation): string[] {

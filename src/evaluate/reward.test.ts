@@ -40,6 +40,30 @@ it.each(['preference', 'outcome', 'process'] as const)('reports on generated pro
   expect(describeReward(report)).toContain('Gold verifier');
 });
 
+it('counts the responses that it could not read whole', async () => {
+  using scorer = await scorerOf('preference');
+  const dataset = ['no', 'no '.repeat(600)].map((rejected) => ({ prompt: 'Is it so?', chosen: 'yes', rejected }));
+  const report = await evaluateReward({ checkpoint: scorer, dataset });
+  expect(report.truncated).toBe(1);
+  expect(describeReward(report)).toContain('truncated: 1 response has more tokens');
+});
+
+it('compares the steps that it read with their own labels where the first ones were cut away', async () => {
+  using scorer = await scorerOf('process');
+  const completions = ['so', 'no '.repeat(600), 'yes', 'no'];
+  const dataset = [{ prompt: 'Is it so?', completions, labels: [1, -1, 1, 0] }];
+  const report = await evaluateReward({ checkpoint: scorer, dataset });
+  expect(report.truncated).toBe(1);
+  // The end of the long step is read, and the step before it is not.
+  const read = report.decided.decisions.map(({ responses: [step] }) => [step?.text.length, step?.label]);
+  expect(read).toEqual([
+    [1800, 'step labelled -1'],
+    [3, 'step labelled 1'],
+    [2, 'step labelled 0'],
+  ]);
+  expect(report.decided.decisions.every(({ margin }) => Number.isFinite(margin))).toBe(true);
+});
+
 it('says that there were no pairs of a kind, not that it was right in none', () => {
   const decided: Decisions = {
     decisions: [{ margin: 1, length: -2, prompt: 'p', responses: [] }],

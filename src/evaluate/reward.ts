@@ -24,6 +24,7 @@ import {
   errorAnalysis,
   loadRewardModel,
   pairwiseAccuracy,
+  type RewardItem,
   type RewardModelScorer,
   type RewardType,
   type StepAggregation,
@@ -62,6 +63,8 @@ export interface RewardEvaluation {
   type: RewardType;
   dataset: string;
   examples: number;
+  /** Responses that have, with their prompt, more tokens than the model reads: only their ends were scored. */
+  truncated: number;
   left_out: Record<string, number>;
   accuracy: number;
   accuracy_interval: [number, number];
@@ -107,8 +110,12 @@ export async function evaluateReward(
       ...(rows === undefined ? { maxSamples } : {}),
     });
     const examples = await dataset.toArray();
-    const dealt = dealtScorer(scorer, await joinWorld());
-    const decided = await decisionsOf(dealt, examples as Parameters<typeof decisionsOf>[1], { signal });
+    const world = await joinWorld();
+    const cut = new Set<RewardItem>();
+    const decided = await decisionsOf(dealtScorer(scorer, world), examples as Parameters<typeof decisionsOf>[1], {
+      signal,
+      onTruncated: (item) => cut.add(item),
+    });
     const name = options.tasks ?? (typeof options.dataset === 'string' ? options.dataset : dataset.name);
     const report = summary(type, decided, rows === undefined ? undefined : goldOf(rows));
     const model = owned ? checkpoint : (scorer.model.folder ?? scorer.name);
@@ -119,6 +126,7 @@ export async function evaluateReward(
       type,
       dataset: name,
       examples: examples.length,
+      truncated: (await world.gather(cut.size)).reduce((sum, count) => sum + count, 0),
       left_out: dataset.tally.dropped,
     };
     return Object.defineProperty({ ...heading, ...report }, 'decided', { value: decided }) as never;

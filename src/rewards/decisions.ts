@@ -162,9 +162,11 @@ async function processDecisions(
     const key = lastMessage(prompt);
     const correct = steps.every(({ label }) => label !== -1);
     groups.set(key, [...(groups.get(key) ?? []), { score: scores[i] as number, correct }]);
+    // Of a text that is too long the first steps are not read.
+    const unread = steps.length - logits.length / 3;
     for (const [step, { text, label }] of steps.entries()) {
-      if (label === null) continue;
-      const probabilities = softmax(logits.subarray(3 * step, 3 * step + 3));
+      if (label === null || step < unread) continue;
+      const probabilities = softmax(logits.subarray(3 * (step - unread), 3 * (step - unread) + 3));
       const given = probabilities[label + 1] as number;
       decisions.push({
         margin: Math.log(given) - Math.log(Math.max(...probabilities.filter((_, c) => c !== label + 1))),

@@ -67,6 +67,21 @@ describe('a sequence classifier of transformers', () => {
     }
   });
 
+  it('says which texts have more tokens than it reads, and one token less is enough', async () => {
+    const path = await classifier('short');
+    const lengths = await Promise.all(items.map(async (item) => (await scoresByToken(path, item)).ids.length));
+    const [longer = 0] = lengths;
+    const cutAt = async (maxLength: number) => {
+      using scorer = await loadRewardModel(path, { dtype: 'float32', maxLength });
+      const cut: unknown[] = [];
+      await scorer.score(items, { onTruncated: (item) => cut.push(item) });
+      return cut;
+    };
+    expect(longer).toBe(Math.max(...lengths));
+    expect(await cutAt(longer)).toEqual([]);
+    expect(await cutAt(longer - 1)).toEqual([items[0]]);
+  });
+
   it('is read before the padding token, where the text ends with that', async () => {
     const tokenizer = await Tokenizer.load(base);
     const [newline] = tokenizer.encode('\n');

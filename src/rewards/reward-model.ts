@@ -55,6 +55,8 @@ export class RewardModelScorer implements RewardScorer {
   readonly model: Model;
   readonly tokenizer: Tokenizer;
   readonly notes: RewardNotes;
+  /** The most tokens of prompt and response that it reads; of a longer text the last ones. */
+  readonly maxLength: number;
   readonly #options: RewardModelOptions;
   readonly #reader: RewardReader;
 
@@ -66,8 +68,9 @@ export class RewardModelScorer implements RewardScorer {
     this.tokenizer = tokenizer;
     this.#options = options;
     const { pad_token_id: pad } = model.config;
+    this.maxLength = Math.min(options.maxLength ?? this.notes.maxLength, model.decoder.spec.maxPositions);
     this.#reader = new RewardReader(tokenizer, this.notes, {
-      maxLength: Math.min(options.maxLength ?? this.notes.maxLength, model.decoder.spec.maxPositions),
+      maxLength: this.maxLength,
       ...(typeof pad === 'number' ? { padId: pad } : {}),
     });
     if (options.steps !== undefined && this.notes.type !== 'process')
@@ -110,9 +113,11 @@ export class RewardModelScorer implements RewardScorer {
     return outputs.map((output) => scoreOf(this.notes.type, output, this.#options.steps));
   }
 
-  async #outputs(items: readonly RewardItem[], { signal }: ScoreOptions): Promise<Float32Array[]> {
+  async #outputs(items: readonly RewardItem[], { signal, onTruncated }: ScoreOptions): Promise<Float32Array[]> {
     checkItems(items);
     const sequences = await this.#reader.sequences(items);
+    if (onTruncated !== undefined)
+      for (const [i, item] of items.entries()) if (sequences[i]?.truncated) onTruncated(item);
     const outputs: Float32Array[] = [];
     const { tokenBudget, precision } = this.#options;
     // In chunks, so that other work can run between them and a long list can be aborted.

@@ -15,6 +15,12 @@ export interface ReadingOptions {
   padId?: number;
 }
 
+/** A text as the model reads it. */
+export interface ReadText extends ScoredSequence {
+  /** It has more tokens than `maxLength`, so its beginning is not read. */
+  truncated: boolean;
+}
+
 export class RewardReader {
   readonly #tokenizer: Tokenizer;
   readonly #notes: RewardNotes;
@@ -28,11 +34,11 @@ export class RewardReader {
     this.#format = new ChatFormat(tokenizer, { format: notes.format });
   }
 
-  sequences(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
+  sequences(items: readonly RewardItem[]): Promise<ReadText[]> {
     return this.#notes.readAt === 'end-of-text' ? this.#wholeTexts(items) : this.#responses(items);
   }
 
-  async #wholeTexts(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
+  async #wholeTexts(items: readonly RewardItem[]): Promise<ReadText[]> {
     const { bos, chat } = this.#format;
     const texts = items.map(({ prompt, response }) => {
       const messages = promptMessages(prompt);
@@ -41,19 +47,19 @@ export class RewardReader {
       return before + this.#format.response(messages, before, response);
     });
     const ids = await this.#tokenizer.encodeBatch(texts);
-    const sequences = ids.map((own): ScoredSequence => {
+    const sequences = ids.map((own): ReadText => {
       // Plain text is closed by the end-of-text token, as TRL closes it; a template closes its own.
       const whole = chat ? own : this.#format.closed(own);
-      const cut = whole.subarray(Math.max(0, whole.length + bos.length - this.#options.maxLength));
-      const sequence = [...bos, ...cut];
+      const over = Math.max(0, whole.length + bos.length - this.#options.maxLength);
+      const sequence = [...bos, ...whole.subarray(over)];
       const last = sequence.findLastIndex((id) => id !== this.#options.padId);
-      return { ids: sequence, places: [Math.max(0, last)] };
+      return { ids: sequence, places: [Math.max(0, last)], truncated: over > 0 };
     });
     return withPromptLengths(sequences, items);
   }
 
   /** Prompts and responses are tokenised separately, as in training. */
-  async #responses(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
+  async #responses(items: readonly RewardItem[]): Promise<ReadText[]> {
     const process = this.#notes.type === 'process';
     const drafts = items.map((item) => {
       const messages = promptMessages(item.prompt);
@@ -82,7 +88,7 @@ export class RewardReader {
     return (steps.length > 0 ? steps : ['']).map((step, index) => this.#format.step(step, index, stepSeparator));
   }
 
-  #joined(prompt: Int32Array, responses: Int32Array[]): ScoredSequence {
+  #joined(prompt: Int32Array, responses: Int32Array[]): ReadText {
     const { bos } = this.#format;
     const responseTokens = responses.reduce((sum, response) => sum + response.length, 0);
     const room = Math.max(0, this.#options.maxLength - bos.length - responseTokens);
@@ -101,12 +107,13 @@ export class RewardReader {
       ids: ids.slice(over),
       places: kept.length > 0 ? kept : [ids.length - over - 1],
       promptLength: Math.max(0, start.length - over),
+      truncated: bos.length + prompt.length + responseTokens > this.#options.maxLength,
     };
   }
 }
 
 /** Where a whole text is tokenised at once, a prompt's tokens are those that its responses' texts begin with. */
-function withPromptLengths(sequences: readonly ScoredSequence[], items: readonly RewardItem[]): ScoredSequence[] {
+function withPromptLengths(sequences: readonly ReadText[], items: readonly RewardItem[]): ReadText[] {
   const prompts = items.map(({ prompt }) => JSON.stringify(prompt));
   const groups = Map.groupBy(sequences.keys(), (i) => prompts[i]);
   const lengths = new Map(

@@ -24,6 +24,8 @@ export interface RewardItem {
 /** Options of a scorer's call. */
 export interface ScoreOptions {
   signal?: AbortSignal;
+  /** Called for each item that has more tokens than a reward model reads: its score is that of its last ones alone. */
+  onTruncated?: (item: RewardItem) => void;
 }
 
 /** Anything that scores responses. */
@@ -52,6 +54,9 @@ export async function scoreParts(
   const total = await scorer.score(items, options);
   return { total, parts: { [scorer.name]: total } };
 }
+
+/** Whether a number can be a reward: its spread within a group has to be a number of float32, too. */
+export const isReward = (value: number): boolean => Number.isFinite(Math.fround(value * value));
 
 /** An argument that scores. */
 export const anyScorer: Rule = {

@@ -73,6 +73,9 @@ describe('a function as a reward', () => {
   it('must give one finite number for each sample', async () => {
     await expect(rewardFunction(() => [1, 2]).score(items)).rejects.toThrow(/gave 2 numbers for 3 samples/);
     await expect(rewardFunction(() => [1, Number.NaN, 2]).score(items)).rejects.toThrow(/NaN for sample 1/);
+    for (const huge of [1e300, -2e19])
+      await expect(rewardFunction(() => [1, 2, huge]).score(items)).rejects.toThrow(/for sample 2: too large/);
+    expect(await rewardFunction(() => [1, 2, -1e19]).score(items)).toEqual([1, 2, -1e19]);
   });
 });
 

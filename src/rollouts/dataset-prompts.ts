@@ -5,7 +5,7 @@ import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import { Random } from '../random.ts';
 import type { Message } from '../text/index.ts';
-import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
+import { type PolicyPrompt, type PromptSource, type PromptWriter, promptsFingerprint } from './prompts.ts';
 
 /** A fixed set in an order that changes with every epoch. */
 export class ListPrompts implements PromptSource {
@@ -21,6 +21,9 @@ export class ListPrompts implements PromptSource {
     this.#seed = seed;
   }
 
+  get fingerprint(): string {
+    return promptsFingerprint(this.#prompts);
+  }
   get size(): number {
     return this.#prompts.length;
   }

@@ -23,6 +23,8 @@ export interface PolicyPrompt {
 export interface PromptSource {
   /** The next prompts of the stream. */
   take(count: number): PolicyPrompt[];
+  /** Stands for the prompts that it draws from, and for how they are written. */
+  readonly fingerprint: string;
   /** Passes over the prompts so far; always 0 for an endless source. */
   readonly epoch: number;
   /** Prompts of one pass; undefined for an endless source. */

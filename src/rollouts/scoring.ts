@@ -1,6 +1,8 @@
 /** Scores rollouts: every scorer is called once for the whole batch. */
+import { UserError } from '../errors.ts';
 import { isRight, type RewardItem, type RewardScorer, scoreParts } from '../rewards/index.ts';
 import { frozenCopy } from '../rewards/program/batch.ts';
+import { isReward } from '../rewards/scorer.ts';
 import { type Rollout, rewardItem } from './rollout.ts';
 
 /** Sets each rollout's score and parts by the scorer, and `correct` by the verifier. */
@@ -11,6 +13,11 @@ export async function scoreRollouts(
 ): Promise<void> {
   const items = rollouts.map((rollout) => frozenCopy(rewardItem(rollout)));
   const { total, parts } = await scoreParts(scorer, items, { signal });
+  const bad = total.find((value) => !isReward(value));
+  if (bad !== undefined)
+    throw new UserError(
+      `The rewards (${scorer.name}) add up to ${bad} for a response: not a number to compute with. Mend the reward, or give it a smaller weight (--reward-weights).`,
+    );
   for (const [i, rollout] of rollouts.entries()) {
     rollout.score = total[i] as number;
     rollout.parts = Object.fromEntries(Object.entries(parts).map(([name, values]) => [name, values[i] as number]));

@@ -4,6 +4,7 @@
  *     const prompts = new TaskPrompts(new PromptWriter(tokenizer), { tasks: 'chain_sum:1*2,gcd', seed: 42 });
  *     prompts.take(8);
  */
+import { createHash } from 'node:crypto';
 import { UserError } from '../errors.ts';
 import { type Mixture, mixture } from '../tasks/index.ts';
 import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
@@ -61,6 +62,17 @@ export class TaskPrompts implements PromptSource {
     this.#mixture = this.#atLevels();
   }
 
+  /** The problems that it draws from, whatever the spelling and the order of the tasks, and one of them as it is written. */
+  get fingerprint(): string {
+    const used = this.#whole.parts.filter(({ weight }) => weight > 0);
+    const whole = used.reduce((sum, { weight }) => sum + weight, 0);
+    const tasks = used.map(({ task, lowest, highest, weight }) => [task.name, lowest, highest, weight / whole]);
+    const { task, lowest } = used.toSorted((a, b) => (a.task.name < b.task.name ? -1 : 1))[0] as (typeof used)[0];
+    const { text } = this.#writer.write(0, task.generate(0, lowest).prompt) ?? {};
+    const facts = [tasks.map((each) => JSON.stringify(each)).sort(), text, this.#options.curriculum !== undefined];
+    return createHash('sha256').update(JSON.stringify(facts)).digest('hex');
+  }
+
   take(count: number): PolicyPrompt[] {
     const taken: PolicyPrompt[] = [];
     for (let tooLong = 0; taken.length < count; this.#next++) {
@@ -107,7 +119,11 @@ export class TaskPrompts implements PromptSource {
   restore(state: unknown): void {
     const { next, levels } = structuredClone(state) as { next: number; levels: Record<string, Level> };
     this.#next = next;
-    this.#levels = levels;
+    // A task that the run did not have, or had within other difficulties, begins anew.
+    for (const { task, lowest, highest } of this.#options.curriculum ? this.#whole.parts : []) {
+      const level = levels[task.name];
+      if (level && level.difficulty >= lowest && level.difficulty <= highest) this.#levels[task.name] = level;
+    }
     this.#mixture = this.#atLevels();
   }
 

@@ -62,11 +62,7 @@ async function resolvedWith<S extends ConfigSchema>(
     throw holder?.isLive ? heldError(from, holder) : error;
   });
   checkResumable(resume, command);
-  const checkpoint = fromWhereItBegan(
-    readJson<Record<string, unknown>>(join(resume.path, 'train_config.json')) ??
-      readJson<Record<string, unknown>>(join(resume.run, 'config.json')),
-    cwdOf(join(resume.path, trainerStateName)) ?? cwdOf(join(resume.run, 'run.json')),
-  );
+  const checkpoint = checkpointConfig(resume);
   const resolved = resolveConfig(schema, { ...sources, checkpoint });
   await checkSameModel(resolved, checkpoint ?? {}, resume);
   const changed = changedOptions(schema, resolved, checkpoint ?? {});
@@ -92,6 +88,18 @@ function checkResumable({ path, run }: FoundCheckpoint, command: string | undefi
   if (existsSync(join(path, trainerStateName))) return;
   throw new UserError(
     `Cannot resume from ${path}: it holds a model, but neither optimiser nor trainer state. Start a new run from it with --model ${quoted(path)}, or resume from a step-N folder of ${run}.`,
+  );
+}
+
+/** The config that a checkpoint was trained with, as it is saved. */
+export function checkpointConfig({
+  path,
+  run,
+}: Pick<FoundCheckpoint, 'path' | 'run'>): Record<string, unknown> | undefined {
+  return fromWhereItBegan(
+    readJson<Record<string, unknown>>(join(path, 'train_config.json')) ??
+      readJson<Record<string, unknown>>(join(run, 'config.json')),
+    cwdOf(join(path, trainerStateName)) ?? cwdOf(join(run, 'run.json')),
   );
 }
 

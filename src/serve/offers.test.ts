@@ -117,6 +117,14 @@ describe('/v1/score', () => {
     expect(new Set(scores).size).toBe(3);
   });
 
+  it('marks scores of texts that it could not read whole', async () => {
+    const { body } = await post({ items: [items[0], { messages: question, response: 'abu '.repeat(600) }] });
+    expect(body.data).toEqual([
+      { object: 'score', index: 0, score: expect.any(Number) },
+      { object: 'score', index: 1, score: expect.any(Number), truncated: true },
+    ]);
+  });
+
   it('says what is wrong with a request', async () => {
     expect(await post({ model: 'base', items })).toMatchObject({ status: 404 });
     expect(await post({ items: [] })).toMatchObject({ status: 400 });

@@ -12,6 +12,7 @@ import type { AddressInfo } from 'node:net';
 import { above, checkArguments, text, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { lookup } from '../lookup.ts';
+import type { RewardItem } from '../rewards/index.ts';
 import { ApiError, toApiError } from './api-error.ts';
 import { chatCompletion, streamChat, type Usage } from './chat.ts';
 import { completion, streamCompletion } from './completions.ts';
@@ -197,8 +198,15 @@ class App {
           throw new ApiError(400, `items.${i}: give either a prompt or messages.`, { param: 'items' });
         return { prompt: read ?? (prompt as string), response: text };
       });
-      const scores = await scorer.score(items, { signal: goneSignal(request, response) });
-      const data = scores.map((score, index) => ({ object: 'score', index, score }));
+      const cut = new Set<RewardItem>();
+      const scores = await scorer.score(items, {
+        signal: goneSignal(request, response),
+        onTruncated: (item) => cut.add(item),
+      });
+      const data = scores.map((score, index) => ({
+        ...{ object: 'score', index, score },
+        ...(cut.has(items[index] as RewardItem) ? { truncated: true } : {}),
+      }));
       return { object: 'list', model: asked.model ?? this.#registry.rewardModels[0], data };
     },
   };

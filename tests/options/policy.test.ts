@@ -116,6 +116,7 @@ walk('train policy', policySchema, startPolicy, {
     curriculumUp: [
       seen(async () => expect(await levels({ curriculumUp: 0.4 })).not.toEqual(await levels({}))),
       refused(0.5, /--curriculum/),
+      refused(0.1, /the first must not be the smaller/, { ...tasks, curriculum: true }),
     ],
     curriculumDown: [
       seen(async () => {
@@ -125,6 +126,7 @@ walk('train policy', policySchema, startPolicy, {
         );
       }),
       refused(0.1, /--curriculum/),
+      refused(0.9, /the first must not be the smaller/, { ...tasks, curriculum: true }),
     ],
     dataset: changes('rollouts', () => at('others.jsonl')),
     subset: [refused('x', /file/), withTask('x')],

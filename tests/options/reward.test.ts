@@ -89,7 +89,7 @@ walk('train reward', rewardSchema, startReward, {
     type: mends('outcome', () => ({ dataset: at('graded.jsonl') })),
     margin: [
       changes('weights', true, () => ({ dataset: at('margins.jsonl') })),
-      refused(true, /no pair of the dataset has a margin/),
+      refused(true, /data\.jsonl:1: the pair has no margin.*--margin/),
       notPairs(true),
     ],
     labelSmoothing: [changes('weights', 0.3), notPairs(0.3)],

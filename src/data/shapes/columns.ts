@@ -76,10 +76,15 @@ export class Columns {
   }
 
   get(row: Row, role: ColumnRole): unknown {
-    let name = this.#found.get(role);
-    // JSON rows omit columns without a value, so the first row may not have these.
-    if (name === undefined && sometimes.has(role)) name = aliases[role].find((alias) => hasColumn(row, alias));
+    const name = this.#nameIn(row, role);
     return name === undefined ? undefined : valueAt(row, name);
+  }
+
+  #nameIn(row: Row, role: ColumnRole): string | undefined {
+    const name = this.#found.get(role);
+    // JSON rows omit columns without a value, so the first row may not have these.
+    if (name !== undefined || !sometimes.has(role)) return name;
+    return aliases[role].find((alias) => hasColumn(row, alias));
   }
 
   /** The value of a role that this row must have. */
@@ -101,6 +106,15 @@ export class Columns {
     const value = this.get(row, role);
     const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
     return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
+  }
+
+  /** The number of a role that this row must have, and that float32 holds. */
+  needNumber(row: Row, role: ColumnRole): number {
+    const number = this.number(row, role);
+    if (number !== undefined && Number.isFinite(Math.fround(number))) return number;
+    const value = this.need(row, role);
+    const told = typeof value === 'number' ? String(value) : JSON.stringify(value);
+    throw new RowProblem(`"${this.#nameIn(row, role)}" must be a number (of float32's range), this is ${told}`);
   }
 
   flag(row: Row, role: ColumnRole): boolean {

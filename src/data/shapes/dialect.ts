@@ -8,6 +8,8 @@ export interface Reading {
   columns: Columns;
   /** The row's number in the set. */
   index: number;
+  /** Whether every pair must have a margin. */
+  margins: boolean;
   /** Counts a row that is valid but not usable. */
   drop: (reason: string) => void;
 }

@@ -17,15 +17,29 @@ const preference: Dialect = {
   needs: ['chosen', 'rejected'],
   speaks: (_row, columns) => columns.has('chosen', 'rejected'),
   read(row, reading) {
-    const { columns } = reading;
     const pair = readPair(row, reading);
     if (pair === undefined) return [];
-    const [high, low] = [columns.number(row, 'scoreChosen'), columns.number(row, 'scoreRejected')];
-    const margin = columns.number(row, 'margin') ?? (high !== undefined && low !== undefined ? high - low : undefined);
+    const margin = reading.margins ? neededMargin(row, reading.columns) : marginOf(row, reading.columns);
     if (margin !== undefined) pair.margin = margin;
     return [pair];
   },
 };
+
+function marginOf(row: Row, columns: Columns): number | undefined {
+  const [high, low] = [columns.number(row, 'scoreChosen'), columns.number(row, 'scoreRejected')];
+  return columns.number(row, 'margin') ?? (high !== undefined && low !== undefined ? high - low : undefined);
+}
+
+/** The same where the margin is trained on: one that cannot be read is a fault of the row. */
+function neededMargin(row: Row, columns: Columns): number {
+  const has = (role: 'margin' | 'scoreChosen' | 'scoreRejected') => (columns.get(row, role) ?? null) !== null;
+  if (has('margin')) return columns.needNumber(row, 'margin');
+  if (has('scoreChosen') && has('scoreRejected'))
+    return columns.needNumber(row, 'scoreChosen') - columns.needNumber(row, 'scoreRejected');
+  throw new RowProblem(
+    'the pair has no margin, nor two scores to take one from, and --margin asks for one in every pair',
+  );
+}
 
 function readPair(row: Row, { columns, drop }: Reading): PreferencePair | undefined {
   const chosen = columns.need(row, 'chosen');

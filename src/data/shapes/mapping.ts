@@ -23,6 +23,8 @@ export interface Mapping {
 export interface MappingOptions {
   shape?: Shape;
   columns?: ColumnNames;
+  /** Whether a pair without a readable margin is a broken row. */
+  margins?: boolean;
   /** What messages call the set. */
   where: string;
 }
@@ -45,7 +47,9 @@ export function mapRows(row: Row, options: MappingOptions): Mapping {
     shape,
     dialect: dialect.name,
     read(current, index, drop) {
-      const examples = dialect.read(current, { columns, index, drop }).flatMap(convert);
+      const examples = dialect
+        .read(current, { columns, index, drop, margins: options.margins ?? false })
+        .flatMap(convert);
       const source = columns.get(current, 'source');
       if (typeof source === 'string') for (const example of examples) example.source ??= source;
       return examples;

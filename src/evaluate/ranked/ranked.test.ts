@@ -178,9 +178,11 @@ it('is a command; its accuracy is that of the public score function', async () =
   }
   const saved = JSON.parse(readFileSync(join(out, 'reward_suite.json'), 'utf8'));
   expect(saved.accuracy.value).toBeCloseTo(right / rows.length, 12);
-  expect(saved).toMatchObject({ quant_type: null, precision: 'exact' });
+  expect(saved).toMatchObject({ quant_type: null, precision: 'exact', truncated: 0 });
   const quantised = await evaluateRewardSuite({ scorer: base, suite: rows, quantType: 'int8' });
   expect(quantised).toMatchObject({ quant_type: 'int8', precision: 'exact' });
+  const long = { prompt: 'Well?', chosen: 'no '.repeat(400), rejected: 'no' };
+  expect((await evaluateRewardSuite({ scorer: base, suite: [...rows, long] })).truncated).toBe(1);
   expect(readFileSync(join(out, 'reward_suite_items.jsonl'), 'utf8').trim().split('\n')).toHaveLength(30);
   expect(readFileSync(join(out, 'reward_suite.png')).subarray(1, 4).toString()).toBe('PNG');
   const refused = await attune(...run, '--drop-ties');

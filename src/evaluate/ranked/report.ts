@@ -2,6 +2,7 @@
 import { mkdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { bars, type Chart, grid, histogram, scatter, toPng, writeWhole } from '../../runs/index.ts';
+import { truncationLines } from '../reward-report.ts';
 import type { Figure } from '../statistics.ts';
 import { credit } from './credit.ts';
 import { lengthDifference, type ScoredItem } from './figures.ts';
@@ -32,6 +33,7 @@ export function describeRewardSuite(results: RewardSuiteResults): string {
   const { length, position } = results;
   const lines = [
     `${results.model} on ${results.suite}: ${results.items} items, ${results.responses} responses`,
+    ...truncationLines(results.truncated),
     '',
     `Accuracy                ${told(results.accuracy)}; at random ${percent(results.chance)}`,
     ...(results.subset_mean === null ? [] : [`Mean over subsets       ${percent(results.subset_mean).padStart(7)}`]),

@@ -52,6 +52,8 @@ export interface RewardSuiteResults extends RewardSuiteFigures {
   quant_type: QuantType | null;
   /** How a reward model's scores were computed: `fast` where that was asked for and there was a way. */
   precision: Precision;
+  /** Responses that have, with their prompt, more tokens than the model reads: only their ends were scored. */
+  truncated: number;
 }
 
 const known: Readonly<Record<string, { repo: string; split: string; without?: RegExp }>> = {
@@ -81,14 +83,14 @@ export async function evaluateRewardSuite(
       ? await loadRewardModel(options.scorer, { steps, device, dtype, quantType, precision, progress })
       : options.scorer;
   try {
-    const scored = await scoreItems(scorer, items, options);
+    const { scored, truncated } = await scoreItems(scorer, items, options);
     const model = typeof options.scorer === 'string' ? options.scorer : scorer.name;
     const name = typeof suite === 'string' ? suite : 'the rows given';
     const how =
       scorer instanceof RewardModelScorer
         ? { quant_type: scorer.model.decoder.quantType, precision: scorer.precision }
         : { quant_type: null, precision: 'exact' as const };
-    const results: RewardSuiteResults = { model, suite: name, seed, ...how, ...rankedFigures(scored, seed) };
+    const results: RewardSuiteResults = { model, suite: name, seed, ...how, truncated, ...rankedFigures(scored, seed) };
     return Object.defineProperty(results, 'scored', { value: scored }) as never;
   } finally {
     if (owned) scorer.dispose?.();
@@ -115,23 +117,29 @@ async function scoreItems(
   scorer: RewardScorer,
   items: readonly RankedItem[],
   { progress, signal }: RewardSuiteOptions,
-): Promise<ScoredItem[]> {
+): Promise<{ scored: ScoredItem[]; truncated: number }> {
   const bar = progress?.start('scoring', items.length, 'items');
   const parts = Array.from({ length: Math.ceil(items.length / itemsAtOnce) }, (_, i) =>
     items.slice(i * itemsAtOnce, (i + 1) * itemsAtOnce),
   );
+  let cut = 0;
+  const onTruncated = () => {
+    cut++;
+  };
   const score = async (part: readonly RankedItem[]): Promise<number[][]> => {
     signal?.throwIfAborted();
     const asked = part.flatMap(({ prompt, responses }) => responses.map((response) => ({ prompt, response })));
-    const scores = await scorer.score(asked, { signal });
+    const scores = await scorer.score(asked, { signal, onTruncated });
     if (scores.length !== asked.length || !scores.every(Number.isFinite))
       throw new UserError(`${scorer.name} gave scores that are not numbers: its responses cannot be ranked.`);
     bar?.advance(part.length);
     return part.map(({ responses }) => scores.splice(0, responses.length));
   };
   try {
-    const scores = (await computeDealt(await joinWorld(), parts, charactersOf, score)).flat();
-    return items.map((item, i) => ({ ...item, scores: scores[i] as number[] }));
+    const world = await joinWorld();
+    const scores = (await computeDealt(world, parts, charactersOf, score)).flat();
+    const truncated = (await world.gather(cut)).reduce((sum, count) => sum + count, 0);
+    return { scored: items.map((item, i) => ({ ...item, scores: scores[i] as number[] })), truncated };
   } finally {
     bar?.done();
   }

@@ -4,7 +4,7 @@
  * (module-thread.ts).
  */
 import { AttuneError } from '../../errors.ts';
-import type { RewardItem, RewardParts } from '../scorer.ts';
+import { isReward, type RewardItem, type RewardParts } from '../scorer.ts';
 
 /** One number per item, one list per named part, or each item's named parts. The total is the sum of the parts. */
 export type RewardOutput = ArrayLike<number> | Record<string, ArrayLike<number>> | readonly Record<string, number>[];
@@ -123,10 +123,10 @@ function checkList(values: readonly unknown[], part: string, count: number, name
       `The reward "${name}" gave ${shown(values[odd])}${of} for sample ${odd}, which is ${kindOf(values[odd])}: a reward is a number.`,
       'contract',
     );
-  const bad = values.findIndex((value) => !Number.isFinite(value));
+  const bad = values.findIndex((value) => !isReward(value as number));
   if (bad >= 0)
     throw new RewardError(
-      `The reward "${name}" gave ${String(values[bad])}${of} for sample ${bad}: not a finite number.`,
+      `The reward "${name}" gave ${String(values[bad])}${of} for sample ${bad}: ${Number.isFinite(values[bad]) ? 'too large to compute with' : 'not a finite number'}.`,
       'sample',
     );
 }

@@ -7,7 +7,7 @@ import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { type Batch, openDataset, packBatch, type Shape, tokenise } from '../../data/index.ts';
 import type { Model } from '../../models/index.ts';
 import { rewardHeads } from '../../rewards/reward-notes.ts';
-import { readMetrics } from '../../runs/index.ts';
+import { openRun, readMetrics } from '../../runs/index.ts';
 import { corpusRows } from '../../tasks/index.ts';
 import { liveTensors, scope } from '../../tensor/index.ts';
 import type { TrainStep } from '../loop/loop.ts';
@@ -172,8 +172,17 @@ describe('a run that goes on', () => {
       { cache: false },
     ).open();
     const steps: TrainStep[] = [];
+    const planned = run.totalSteps;
     for await (const step of run) steps.push(step);
-    return { steps, folder: run.folder, epoch: steps.at(-1)?.epoch, examples: steps.at(-1)?.train.examples };
+    const written = openRun(run.folder).info?.totalSteps;
+    return {
+      steps,
+      planned,
+      written,
+      folder: run.folder,
+      epoch: steps.at(-1)?.epoch,
+      examples: steps.at(-1)?.train.examples,
+    };
   };
 
   it.each([
@@ -187,6 +196,16 @@ describe('a run that goes on', () => {
     expect(more.steps).toHaveLength(left);
     expect(more).toMatchObject({ epoch: 2, examples: 2 * pairs.length });
     expect(more.steps[0]).toMatchObject({ step: 6, totalSteps: 5 + left });
+    expect(more).toMatchObject({ planned: 5 + left, written: 5 + left });
+  });
+
+  it('says which option limits its steps', async () => {
+    const first = await train({ batchSize: 8, epochs: 1, runName: 'limits' });
+    const again = (more: object) => expect(train({ resumeFrom: first.folder, epochs: 1, ...more })).rejects;
+    await again({}).toThrow(/is finished: .* To train it further, give more --epochs\.$/);
+    await again({ maxSteps: 9 }).toThrow(/give more --epochs\.$/);
+    await again({ maxSteps: 4, epochs: 2 }).toThrow(/is at step 5, and 4 steps .*: give a larger --max-steps\.$/);
+    await again({ maxSteps: 5 }).toThrow(/give a larger --max-steps and more --epochs\.$/);
   });
 
   it('refuses data that are not those of the checkpoint, unless told', async () => {
@@ -194,5 +213,15 @@ describe('a run that goes on', () => {
     const changed = { resumeFrom: first.folder, dataset: pairs.slice(0, 30), maxSteps: 3 };
     await expect(train(changed)).rejects.toThrow(/not those that this run was trained on.*--allow-changed-data/);
     expect((await train({ ...changed, allowChangedData: true })).steps.map(({ step }) => step)).toEqual([3]);
+  });
+
+  it('refuses other held-out examples, too, unless told', async () => {
+    const held = { evalSteps: 1, evalDataset: pairs.slice(0, 8) };
+    const first = await train({ batchSize: 8, maxSteps: 2, runName: 'held', ...held });
+    const same = await train({ resumeFrom: first.folder, maxSteps: 3, ...held });
+    expect(same.steps.map(({ step }) => step)).toEqual([3]);
+    const changed = { resumeFrom: first.folder, maxSteps: 4, ...held, evalDataset: pairs.slice(8, 16) };
+    await expect(train(changed)).rejects.toThrow(/held-out examples are not those .*--allow-changed-data/);
+    expect((await train({ ...changed, allowChangedData: true })).steps.map(({ step }) => step)).toEqual([4]);
   });
 });

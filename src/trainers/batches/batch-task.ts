@@ -24,6 +24,7 @@ export interface BatchTaskParts<Totals> {
   steps: StepBatches;
   /** The fingerprint of the training examples. */
   dataFingerprint?: string;
+  heldOutFingerprint?: string;
   optimizer: { lr: number; weightDecay: number; shard?: Shard };
   /** This process alone unless given. */
   world?: World;
@@ -51,10 +52,14 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
     optimizer,
     decoder: model.decoder,
     lossTellsFit: true,
+    get limits() {
+      return steps.limits;
+    },
     get totalSteps() {
       return steps.totalSteps;
     },
     dataFingerprint: parts.dataFingerprint,
+    heldOutFingerprint: parts.heldOutFingerprint,
     async step(_number, { update }) {
       const started = performance.now();
       const batches = evenBatches(await steps.next());

@@ -12,6 +12,7 @@ import { AttuneError, UserError } from '../../errors.ts';
 import { packedBatch } from '../../models/decoder/batch.ts';
 import type { PackedBatch } from '../../models/index.ts';
 import type { Device } from '../../tensor/index.ts';
+import type { StepLimit } from '../loop/task.ts';
 
 export interface StepBatchOptions extends Pick<BatchOptions, 'tokenBudget' | 'lengthAware'> {
   batchSize: number;
@@ -53,8 +54,16 @@ export class StepBatches {
 
   /** Those taken, and those that the rest of the data makes with batches of this size. */
   get totalSteps(): number {
-    const { gradAccum, maxSteps = Number.POSITIVE_INFINITY } = this.#options;
-    return Math.min(this.#steps + Math.ceil(this.#left / gradAccum), maxSteps);
+    return Math.min(this.#inEpochs, this.#options.maxSteps ?? Number.POSITIVE_INFINITY);
+  }
+
+  get limits(): StepLimit[] {
+    const ends = { maxSteps: this.#options.maxSteps, epochs: this.#inEpochs };
+    return (['maxSteps', 'epochs'] as const).filter((limit) => ends[limit] === this.totalSteps);
+  }
+
+  get #inEpochs(): number {
+    return this.#steps + Math.ceil(this.#left / this.#options.gradAccum);
   }
 
   /** The position after the last step that was handed out. */

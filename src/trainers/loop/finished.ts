@@ -2,20 +2,22 @@
 import { UserError } from '../../errors.ts';
 import type { Run } from '../../runs/run.ts';
 import type { LoopState } from './state.ts';
+import type { StepLimit, TrainTask } from './task.ts';
 
 /** The run is finished and is asked for no more steps than it has taken. Its files stay as they are. */
 export class NothingToDo extends UserError {
   override name = 'NothingToDo';
 }
 
-const more = 'give a larger --max-steps or more --epochs';
+const larger: Record<StepLimit, string> = { maxSteps: 'a larger --max-steps', epochs: 'more --epochs' };
 
 export function checkUnfinished(
   path: string,
   { step, evaluationDue }: LoopState,
-  totalSteps: number,
+  { totalSteps, limits }: Pick<TrainTask, 'totalSteps' | 'limits'>,
   run: Run | undefined,
 ): void {
+  const more = `give ${limits?.map((limit) => larger[limit]).join(' and ') ?? Object.values(larger).join(' or ')}`;
   if (step > totalSteps)
     throw new UserError(`${path} is at step ${step}, and ${totalSteps} steps are asked for: ${more}.`);
   if (step === totalSteps && !evaluationDue && run?.wasFinished)

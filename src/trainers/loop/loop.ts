@@ -124,12 +124,12 @@ class Loop {
 
   async resume(path: string): Promise<void> {
     const state = readState(path);
-    checkSameData(state.data, this.#task.dataFingerprint, this.#options);
+    checkSameData(state, this.#task, this.#options);
     await this.#task.loadModel(path);
     await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
     await this.#task.restore(state.task);
-    checkUnfinished(path, state, this.#task.totalSteps, this.#options.run);
+    checkUnfinished(path, state, this.#task, this.#options.run);
     restoreRng(state.rng);
     this.state = state;
     this.#resumedFrom = path;
@@ -257,6 +257,7 @@ class Loop {
     this.state.rng = captureRng(this.#task.optimizer.parameters);
     this.state.task = structuredClone(this.#task.state());
     this.state.data = this.#task.dataFingerprint;
+    this.state.heldOut = this.#task.heldOutFingerprint;
     this.#skippedBefore = { skipped: this.state.skipped, skippedInRow: this.state.skippedInRow };
   }
 

@@ -1,16 +1,22 @@
 /** Positions and shuffles are of the data that a run began with: on others they mean something else. */
 import { UserError } from '../../errors.ts';
-import type { LoopOptions } from './task.ts';
+import type { LoopState } from './state.ts';
+import type { LoopOptions, TrainTask } from './task.ts';
 
-/** Compares the fingerprint in a checkpoint with that of the data now; either may be unknown. */
+/** Compares the fingerprints in a checkpoint with those of the data now; either may be unknown. */
 export function checkSameData(
-  before: string | undefined,
-  now: string | undefined,
+  before: Pick<LoopState, 'data' | 'heldOut'>,
+  now: Pick<TrainTask, 'dataFingerprint' | 'heldOutFingerprint'>,
   { allowChangedData, progress }: Pick<LoopOptions, 'allowChangedData' | 'progress'>,
 ): void {
-  if (before === undefined || now === undefined || before === now) return;
-  const said =
-    'The training examples are not those that this run was trained on so far: the dataset has changed, or the tokenizer, or an option that decides what is read.';
+  const isOther = (was: string | undefined, is: string | undefined) =>
+    was !== undefined && is !== undefined && was !== is;
+  const said = isOther(before.data, now.dataFingerprint)
+    ? 'The training examples are not those that this run was trained on so far: the dataset or the task has changed, or the tokenizer, or an option that decides what is read.'
+    : isOther(before.heldOut, now.heldOutFingerprint)
+      ? 'The held-out examples are not those that this run was evaluated on so far (--eval-dataset, --eval-split): its evaluations could not be compared.'
+      : undefined;
+  if (said === undefined) return;
   if (!allowChangedData)
     throw new UserError(`${said} Bring the data back, or go on with these with --allow-changed-data.`);
   progress?.start('resuming').done(`${said} It goes on with what is there now (--allow-changed-data)`);

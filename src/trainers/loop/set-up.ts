@@ -8,7 +8,7 @@
  *       opened.defer(() => data.close());
  *       …
  *       opened.run = await startRun('train sft', schema, resolved);
- *       return trainingParts(opened.run, { schema, resolved, options, task, … });
+ *       return await trainingParts(opened.run, { schema, resolved, options, task, … });
  *     });
  */
 import { sizeText } from '../../dist/shard/room.ts';
@@ -23,6 +23,8 @@ import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
 import type { Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
+import { checkSameData } from './same-data.ts';
+import { readState } from './state.ts';
 import type { TrainTask } from './task.ts';
 import { type TrainerOptions, type TrainingParts, TrainingRun } from './training-run.ts';
 
@@ -85,12 +87,13 @@ export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingPart
 }
 
 /** The loop over a task, with its config's options. */
-export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): TrainingParts {
+export async function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): Promise<TrainingParts> {
   const { schema, resolved, options, task, model, tokenizer, judged, label, after, world } = setup;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
   for (const note of [...worldNotes(config, world), ...weightNotes(task)])
     options.progress?.start('ranks').done(spelled(note));
+  if (resolved.resume) await takePlace(task, resolved.resume.path, config);
   run.planned(task.totalSteps);
   return {
     run,
@@ -116,6 +119,13 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
       label,
     }),
   };
+}
+
+/** Puts a resumed task in its place in the data before its steps are counted: those that are left depend on the batch size of now. */
+async function takePlace(task: TrainTask, path: string, { allowChangedData }: TrainingConfig): Promise<void> {
+  const state = readState(path);
+  checkSameData(state, task, { allowChangedData });
+  await task.restore(state.task);
 }
 
 /** What a user may not expect of the number of processes. A policy's micro-batches are cut for as many as there are. */

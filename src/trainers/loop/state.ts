@@ -32,6 +32,8 @@ export interface LoopState {
   diverging?: number;
   /** `TrainTask.dataFingerprint` of the run so far. */
   data?: string;
+  /** `TrainTask.heldOutFingerprint` of the run so far. */
+  heldOut?: string;
   /** The folder that relative paths of the checkpoint's config start from: a run may be resumed in another one. */
   cwd?: string;
   rng: Record<string, string>;

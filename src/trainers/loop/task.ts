@@ -62,6 +62,8 @@ export interface StepOutcome {
   metrics?: Record<string, number>;
 }
 
+export type StepLimit = 'maxSteps' | 'epochs';
+
 export interface TrainTask {
   readonly optimizer: Optimizer;
   /** The decoder that is trained: its backward tells when a block's gradients are complete. */
@@ -70,8 +72,12 @@ export interface TrainTask {
   readonly lossTellsFit?: boolean;
   /** May change when a run is resumed with another batch size. */
   readonly totalSteps: number;
+  /** The options that limit its steps: more of them are taken where all of these grow. */
+  readonly limits?: readonly StepLimit[];
   /** A hash of the training data; a resumed run compares it with the checkpoint's. */
   readonly dataFingerprint?: string;
+  /** The same of the held-out examples: its evaluations are compared with each other. */
+  readonly heldOutFingerprint?: string;
   /** Takes step `number`, counted from 1: usually one update; several if rollouts are used more than once. */
   step(number: number, context: StepContext): Promise<StepOutcome>;
   /** Metrics without prefix; the loop adds `eval/`. Random generators are restored afterwards. */

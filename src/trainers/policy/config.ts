@@ -293,4 +293,9 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
     throw new UserError(
       '--curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.',
     );
+  const { curriculumUp: up, curriculumDown: down } = config;
+  if (config.curriculum && up < down)
+    throw new UserError(
+      `--curriculum-up ${up}, --curriculum-down ${down}: a task gets harder from the first on and easier below the second, so the first must not be the smaller.`,
+    );
 }

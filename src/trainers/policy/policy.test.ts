@@ -114,6 +114,7 @@ describe('exactness', () => {
     promptFormat: 'chat',
     curriculum: true,
     curriculumUp: 0,
+    curriculumDown: 0,
     adaptiveKl: true,
     klTarget: 0.01,
     nMinibatches: 2,
@@ -178,6 +179,14 @@ describe('exactness', () => {
     const own = await train({ maxSteps: 2, oldLogprobs: 'trainer' });
     for (const row of own.metrics)
       expect(row).toMatchObject({ 'train/ratio_mean': 1, 'train/ratio_max': 1, 'train/old_kl': 0 });
+  });
+
+  it.each([1e25, -1e300, Number.NaN])('refuses rewards that add up to %s', async (reward) => {
+    const scorer = {
+      name: 'odd',
+      score: async (items: readonly unknown[]) => items.map((_, i) => (i === 1 ? reward : 0)),
+    };
+    await expect(train({ maxSteps: 1 }, { rewards: [scorer] })).rejects.toThrow(`add up to ${reward} for a response`);
   });
 
   it('learns nothing from groups of equal rewards', async () => {

@@ -15,7 +15,6 @@ import { type RewardFunction, type RewardScorer, rewardFunction } from '../../re
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
-import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
@@ -131,7 +130,6 @@ export function startPolicy(
       world,
       plannedSteps: plannedSteps(config, prompts),
       store,
-      dataFingerprint: train.length === 0 ? undefined : promptsFingerprint(train),
       ...(evaluation.length === 0 ? {} : { evaluate }),
     });
 
@@ -148,7 +146,7 @@ export function startPolicy(
       return withOtherNames(metrics);
     }
 
-    const parts = trainingParts(run, {
+    const parts = await trainingParts(run, {
       schema: policySchema,
       resolved,
       options,

@@ -84,9 +84,55 @@ it('counts the steps that are left by the batch size of now', async () => {
   for await (const { step } of first) if (step === 2) stop.abort();
   // 4 of 12 prompts are answered; 8 are left, four at a time
   using second = await start({ resumeFrom: first.folder, batchSize: 4 }).open();
+  expect([second.totalSteps, openRun(first.folder).info?.totalSteps]).toEqual([4, 4]);
   const steps: number[] = [];
   for await (const { step } of second) steps.push(step);
   expect(steps).toEqual([3, 4]);
+  await expect(start({ resumeFrom: first.folder, batchSize: 4 })).rejects.toThrow(/further, give more --epochs\.$/);
+  await expect(start({ resumeFrom: first.folder, maxSteps: 4 })).rejects.toThrow(/give a larger --max-steps\.$/);
+});
+
+describe('other tasks', () => {
+  const goOn = (resumeFrom: string, options: Partial<PolicyInput>, notes: string[] = []) => {
+    const progress = { start: () => ({ advance() {}, done: (text?: string) => void notes.push(text ?? '') }) };
+    return trainPolicy({ ...options, resumeFrom }, { rewards: [byLength], progress, run: { curves: false } });
+  };
+  const begin = (runName: string, options: Partial<PolicyInput>) =>
+    trainPolicy(
+      {
+        model,
+        ...small,
+        evalSteps: -1,
+        maxSteps: 1,
+        saveSteps: 1,
+        outputDir: join(folder, 'runs'),
+        runName,
+        ...options,
+      },
+      { rewards: [byLength], run: { curves: false } },
+    );
+
+  it('are refused, and another spelling of the same ones is not', async () => {
+    const { folder: run } = await begin('tasks', { task: 'gcd,lcm:1-2*2' });
+    for (const other of ['lcm:1-2', 'gcd,lcm:1-3*2', 'gcd,lcm:1-2', 'gcd:2,lcm:1-2*2', 'gcd,lcm:1-2*2,chain_sum'])
+      await expect(goOn(run, { task: other, maxSteps: 2 }), other).rejects.toThrow(
+        /the task has changed.*--allow-changed-data/,
+      );
+    for (const more of [{ curriculum: true }, { system: 'Be brief.' }])
+      await expect(goOn(run, { ...more, maxSteps: 2 })).rejects.toThrow(/--allow-changed-data/);
+    const same = await goOn(run, { task: 'lcm:1-2*4, gcd:1*2, chain_sum*0', maxSteps: 2 });
+    expect(same).toMatchObject({ step: 2, folder: run });
+    const notes: string[] = [];
+    const allowed = await goOn(run, { task: 'gcd:2', maxSteps: 3, allowChangedData: true }, notes);
+    expect([allowed.step, notes.join()]).toEqual([3, expect.stringContaining('It goes on with what is there now')]);
+  });
+
+  it('begin at their easiest in a curriculum that goes on', async () => {
+    const { folder: run } = await begin('levels', { task: 'gcd:1-2', curriculum: true });
+    const other = { task: 'lcm:2-3', maxSteps: 2, allowChangedData: true };
+    const second = await goOn(run, other);
+    expect(openRun(second.folder).metrics().at(-1)).toMatchObject({ 'train/level_lcm': 2 });
+  });
 });
 
 it('goes on with a critic beside adapters, and the checkpoint loads as a model without it', async () => {

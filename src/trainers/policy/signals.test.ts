@@ -29,6 +29,9 @@ describe('signals', () => {
   it('explains a first loss of nothing, and only at the first step', () => {
     expect(kinds(course(1, { 'train/policy_loss': () => 1e-9 }))).toEqual(['first-loss']);
     expect(kinds(course(1, { 'train/policy_loss': () => 0.4 }))).toEqual([]);
+    const gradient = (norm: number) => ({ 'train/policy_loss': () => 0, 'train/grad_norm': () => norm });
+    expect(kinds(course(1, gradient(0.3)))).toEqual(['first-loss']);
+    expect(kinds(course(1, gradient(0)))).toEqual([]);
     const resumed = course(3, { 'train/policy_loss': () => 0 }).slice(1);
     expect(kinds(resumed)).toEqual([]);
   });

@@ -65,6 +65,9 @@ function firstLoss(history: MetricColumns): Signal | undefined {
   const { steps, values } = history.column('train/policy_loss');
   const [loss = values[0]] = history.column('train/first_policy_loss').values;
   if (loss === undefined || steps[0] !== 1 || Math.abs(loss) > 0.05) return undefined;
+  // Where nothing was learnt, a loss of 0 is no comfort.
+  const [norm = 1] = history.column('train/grad_norm').values;
+  if (norm < 1e-6) return undefined;
   return note(
     'first-loss',
     1,
@@ -184,12 +187,15 @@ function truncated(history: MetricColumns): Signal | undefined {
   const first = values.findIndex((value) => value > 0);
   const [step, cut] = [steps[first], values[first]];
   if (step === undefined || cut === undefined) return undefined;
+  const isAgainst = history.column('train/truncated_ratio').values.length > 0;
   const message =
     `--top-p, --top-k or --min-p cut away ${(100 * cut).toPrecision(2)} % of the probability at a token on average. ` +
     'Responses then come from another distribution than the one that is trained: what is cut is never tried, and so never ' +
-    'unlearnt. Sample from the whole distribution (--top-p 1 --top-k 0 --min-p 0), or take ratios against the truncated one ' +
-    '(--truncated-ratio).';
-  return cut < 0.01 ? note('truncated', step, message) : warn('truncated', step, message);
+    'unlearnt. ' +
+    (isAgainst
+      ? 'Ratios are taken against the truncated one (--truncated-ratio), which does not change that.'
+      : 'Sample from the whole distribution (--top-p 1 --top-k 0 --min-p 0), or take ratios against the truncated one (--truncated-ratio).');
+  return cut < 0.01 || isAgainst ? note('truncated', step, message) : warn('truncated', step, message);
 }
 
 /**

@@ -20,7 +20,7 @@ import { type Rollout, type RolloutSampler, rolloutSeeds } from '../../rollouts/
 import { RewardShaper } from '../../rollouts/shaping.ts';
 import type { RolloutStore } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import type { Optimizer, StepContext, StepOutcome, TrainTask, Update } from '../loop/task.ts';
+import type { Optimizer, StepContext, StepLimit, StepOutcome, TrainTask, Update } from '../loop/task.ts';
 import type { Reference } from '../reference/reference.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
 import { computeAdvantages, dropUniformGroups, needsMeasures, responseKl } from './advantages.ts';
@@ -46,8 +46,6 @@ export interface PolicyParts {
   scorer: RewardScorer;
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
-  /** The fingerprint of the prompts where they are a finite set. */
-  dataFingerprint?: string;
   evaluate?: (step: number) => Promise<Record<string, number>>;
   store?: RolloutStore;
 }
@@ -55,7 +53,7 @@ export interface PolicyParts {
 export class PolicyTask implements TrainTask {
   readonly optimizer: Optimizer;
   readonly decoder: Decoder;
-  readonly dataFingerprint: string | undefined;
+  readonly dataFingerprint: string;
   readonly evaluate: TrainTask['evaluate'];
   readonly #parts: PolicyParts;
   readonly #shaper: RewardShaper;
@@ -70,7 +68,7 @@ export class PolicyTask implements TrainTask {
     this.#parts = parts;
     this.optimizer = parts.optimizer;
     this.decoder = parts.model.decoder;
-    this.dataFingerprint = parts.dataFingerprint;
+    this.dataFingerprint = parts.prompts.fingerprint;
     this.evaluate = parts.evaluate;
     this.#klCoef = options.klCoef;
     this.#shaper = new RewardShaper({
@@ -86,6 +84,10 @@ export class PolicyTask implements TrainTask {
     const { maxSteps, prompts } = this.#parts.plannedSteps;
     const { steps, prompts: taken } = this.#taken;
     return maxSteps ?? steps + Math.max(0, Math.ceil((prompts - taken) / this.#promptsPerStep));
+  }
+
+  get limits(): StepLimit[] {
+    return [this.#parts.plannedSteps.maxSteps === undefined ? 'epochs' : 'maxSteps'];
   }
 
   get #promptsPerStep(): number {
@@ -111,6 +113,8 @@ export class PolicyTask implements TrainTask {
     const tokens = sampled.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
     const before = {
       ...about,
+      // for whoever reads the metrics alone, as signals do
+      ...(config.truncatedRatio ? { truncated_ratio: 1 } : {}),
       ...prompts.metrics?.(),
       ...this.#adaptKl(trained),
       rollout_seconds: seconds,

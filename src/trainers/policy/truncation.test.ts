@@ -43,4 +43,7 @@ it('measures the mass that was cut, warns of it, and takes ratios against the tr
   // π is the share 1 − cut of what the truncated distribution gave the token: the ratio at the start is that share.
   const against = await step({ topK: 2, truncatedRatio: true });
   expect(against['train/ratio_mean']).toBeCloseTo(1 - (against['train/cut_mass'] as number), 4);
+  const noted = signals([{ step: 1, ...against } as never]).find(({ kind }) => kind === 'truncated');
+  expect([noted?.level, noted?.message]).toEqual(['note', expect.stringMatching(/Ratios are taken against/)]);
+  expect(noted?.message).not.toMatch(/or take ratios/);
 });

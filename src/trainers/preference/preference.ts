@@ -99,6 +99,7 @@ export function startPreference(
       objective,
       reference,
       train: data.train,
+      validation: data.validation,
       held,
       known,
     });
@@ -119,7 +120,7 @@ export function startPreference(
       world,
     };
     return {
-      ...trainingParts(run, setup),
+      ...(await trainingParts(run, setup)),
       onStep: async (step) => {
         if (samples.isDue(step.step)) await wholeWeights(task);
         if (world.isFirst && samples.isDue(step.step)) {
@@ -205,6 +206,7 @@ interface TaskParts {
   objective: PreferenceObjective;
   reference: Reference | null;
   train: TokenStore;
+  validation: TokenStore | undefined;
   held: readonly PreferenceExample[];
   known?: KnownReference;
 }
@@ -212,7 +214,7 @@ interface TaskParts {
 type Task = TrainTask & { readonly optimizer: WorldAdamW };
 
 function preferenceTask(parts: TaskParts): Task {
-  const { config, world, model, tokenizer, objective, reference, train, held, known } = parts;
+  const { config, world, model, tokenizer, objective, reference, train, validation, held, known } = parts;
   const { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps, refModelUpdateFreq } = config;
   const steps = new StepBatches(train, { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps });
   const made = new WeakMap<readonly Batch[], PreferenceExample[][]>();
@@ -231,10 +233,14 @@ function preferenceTask(parts: TaskParts): Task {
     ),
     decoder: model.decoder,
     lossTellsFit: true,
+    get limits() {
+      return steps.limits;
+    },
     get totalSteps() {
       return steps.totalSteps;
     },
     dataFingerprint: train.fingerprint,
+    heldOutFingerprint: validation?.fingerprint,
     async step(number, { update, wholeWeights }) {
       const started = performance.now();
       if (objective.scoresPolicy || moves(number)) await wholeWeights();

@@ -16,7 +16,7 @@ const shape = z.object({
     fixed: 'value',
   }),
   margin: field(z.boolean().default(false), {
-    description: "preference: ask for each pair's own margin between the scores",
+    description: "preference: ask for each pair's own margin between the scores; every pair must have one",
     group,
     fixed: 'value',
   }),

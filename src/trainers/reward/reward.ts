@@ -59,10 +59,7 @@ export function startReward(
     opened.defer(() => data.close());
     const { train, validation, heldOut } = data;
     if (config.margin && !(await hasMargins(train)))
-      refusal(rewardSchema, resolved)(
-        ['margin'],
-        'no pair of the dataset has a margin, nor two scores to take one from',
-      );
+      refusal(rewardSchema, resolved)(['margin'], 'every pair of the dataset has the margin 0');
     const objective = objectiveOf(config, model);
     const evaluate = validation && (await rewardEvaluation(config, model, objective, validation));
     const task = batchTask({
@@ -71,6 +68,7 @@ export function startReward(
       objective,
       steps: new StepBatches(train, config),
       dataFingerprint: train.fingerprint,
+      heldOutFingerprint: validation?.fingerprint,
       optimizer: { lr: config.lr, weightDecay: config.weightDecay, shard: config.shard },
       world,
       checkpointing: config.gradientCheckpointing,
@@ -140,7 +138,7 @@ export async function rewardTokens(
 ): Promise<RewardTokens> {
   const { progress, signal, cache } = options;
   const config = await withinPositions(asked, progress);
-  const { stripThinking, dropTies, minResponseChars, stepSeparator, maxLength, promptFormat: format } = config;
+  const { stripThinking, dropTies, margin, minResponseChars, stepSeparator, maxLength, promptFormat: format } = config;
   const shape = rewardShapes[config.type];
   const sets = await openForTraining(config, {
     given: options,
@@ -148,6 +146,7 @@ export async function rewardTokens(
     shape,
     stripThinking,
     dropTies,
+    margins: margin,
     minResponseChars,
   });
   const encoding = { maxLength, format, stepSeparator, progress, signal, cache };

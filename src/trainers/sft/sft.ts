@@ -142,6 +142,7 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
       objective,
       steps: new StepBatches(data.train, sftBatching(config)),
       dataFingerprint: data.train.fingerprint,
+      heldOutFingerprint: validation?.fingerprint,
       optimizer: { lr: config.lr, weightDecay: config.weightDecay, shard: config.shard },
       world,
       checkpointing: config.gradientCheckpointing,

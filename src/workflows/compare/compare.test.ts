@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attune } from '../../../tests/support/command-line.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { compareMethods } from './compare.ts';
 import { type CompareInput, compareSchema, methodsOf, policyConfig, preferenceFlags } from './config.ts';
@@ -148,11 +149,22 @@ describe('compare', () => {
   });
 
   it('knows every method by name', () => {
-    expect(methodsOf(['GRPO', 'kto_pair', 'grpo'])).toEqual([
+    expect(methodsOf(['GRPO', 'kto_pair'])).toEqual([
       { name: 'grpo', kind: 'policy' },
       { name: 'kto-pair', kind: 'preference' },
     ]);
     expect(methodsOf(['all']).length).toBe(22);
     expect(() => methodsOf(['grop'])).toThrow('Did you mean "grpo"');
+  });
+
+  it('refuses a method or a seed that is given twice: they would look like two that agree', async () => {
+    for (const twice of [
+      ['grpo', 'dpo', 'GRPO'],
+      ['all', 'grpo'],
+    ])
+      expect(() => methodsOf(twice)).toThrow('--methods: grpo is given twice');
+    const given = ['--model', join(folder, 'none'), '--task', 'gcd:1', '--output-dir', join(folder, 'none')];
+    const { code, err } = await attune('compare', ...given, '--seeds', '1,2,1');
+    expect([code, err]).toEqual([2, expect.stringContaining('--seeds: 1 is given twice')]);
   });
 });

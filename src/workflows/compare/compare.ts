@@ -24,6 +24,7 @@ import { saveForTraining } from '../../trainers/setup.ts';
 import {
   type CompareConfig,
   type CompareInput,
+  checkOnce,
   compareSchema,
   methodsOf,
   pairing,
@@ -56,6 +57,7 @@ export interface CompareOutcome {
 export async function compareMethods(input: CompareInput, options: CompareOptions = {}): Promise<CompareOutcome> {
   const asked = resolveInput(compareSchema, { ...input });
   const methods = methodsOf(asked.methods);
+  checkOnce('--seeds', asked.seeds);
   checkMethodOptions(asked, methods);
   const world = await joinWorld();
   if (world.isFirst) checkNewRun(asked);

@@ -109,7 +109,17 @@ export function methodsOf(names: readonly string[]): Method[] {
     const all = known.map(({ name }) => name);
     throw new UserError(`There is no method "${asked}".${suggestion(wanted, all)} Known: ${all.join(', ')}.`);
   });
-  return [...new Map(chosen.map((method) => [method.name, method])).values()];
+  checkOnce(
+    '--methods',
+    chosen.map(({ name }) => name),
+  );
+  return chosen;
+}
+
+/** A run that is made twice is one run: its spread would be 0. */
+export function checkOnce(option: string, values: readonly (string | number)[]): void {
+  const twice = values.find((value, i) => values.indexOf(value) !== i);
+  if (twice !== undefined) throw new UserError(`${option}: ${twice} is given twice; name each once.`);
 }
 
 type LoraName = keyof ReturnType<typeof loraFields>;

@@ -1,0 +1,21 @@
+/** Which prompts of an evaluation a run trains on: its own seed and number of held-out prompts decide. */
+import type { Tokenizer } from '../text/index.ts';
+import { openPrompts, type PromptsConfig } from './opening.ts';
+import type { PolicyPrompt } from './prompts.ts';
+
+/** How many of the prompts are among those that a run of this config trains on; undefined where that is not known. */
+export async function countTrainedOn(
+  config: PromptsConfig,
+  prompts: readonly PolicyPrompt[],
+  tokenizer: Tokenizer,
+): Promise<number | undefined> {
+  // Test problems of tasks are never trained on, whatever the seed.
+  if (config.task !== undefined) return prompts.every(({ example }) => example !== undefined) ? 0 : undefined;
+  if (config.dataset === undefined) return undefined; // rows of a program
+  const { train } = await openPrompts(config, tokenizer);
+  const trained = new Set(train.map(asked));
+  return prompts.filter((prompt) => trained.has(asked(prompt))).length;
+}
+
+/** A prompt without its system message, which an evaluation may have of its own. */
+const asked = ({ messages }: PolicyPrompt) => JSON.stringify(messages.filter(({ role }) => role !== 'system'));
