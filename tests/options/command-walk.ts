@@ -42,14 +42,16 @@ export function walkCommand<S extends ConfigSchema>(
   let outputs = 0;
 
   const run = async (options: Options): Promise<Seen> => {
-    const results = join(folder, `results-${outputs++}${ending}`);
+    // in a folder of its own: some commands look at what is beside
+    const own = mkdtempSync(join(folder, `run-${outputs++}-`));
+    const results = join(own, `results${ending}`);
     const place = output === undefined || output in options ? {} : { [output]: results };
     const trees = Object.entries(options).filter(([, value]) => isTree(value));
     const file = join(folder, `options-${outputs}.json`);
     if (trees.length > 0) writeFileSync(file, JSON.stringify(Object.fromEntries(trees)));
     const config = trees.length > 0 ? ['--config', file] : [];
     const { code, out, err } = await attune(...words, ...flags({ ...place, ...options }), ...config);
-    if (code === 0) return { output: `${steady(out.replaceAll(results, ''))}${written(results, counted)}` };
+    if (code === 0) return { output: `${steady(out.replaceAll(own, ''))}${written(results, counted)}` };
     expect(err, 'a failure is told in words').not.toMatch(/\n\s+at /);
     throw new Error(err);
   };
