@@ -1,30 +1,53 @@
-// The rows of a table at some ids: the embedding at the beginning of a decoding step.
+// The beginning of a decoding step: the rows of the embedding at the last tokens. Where steps follow one another in a graph, drawing is still
+// under way when this kernel begins. Memory has nothing to do then, so the weights of the first products come into the L2 cache meanwhile.
+#include <cstdlib>
 #include "cuda/numbers.cuh"
-#include "cuda/solo/kernels.h"
+#include "cuda/step_begin.h"
 
 namespace attune {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 128, kPiece = 4096;
 
-__global__ void __launch_bounds__(kThreads)
-    gatherKernel(const uint4* table, const int64_t* ids, uint4* out, int64_t pieces, uint4* cleared, int64_t clearedPieces) {
+/** Brings memory into the L2 cache; nothing on chips before Hopper. */
+__device__ void fetch([[maybe_unused]] const char* from, [[maybe_unused]] unsigned bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
+__global__ void __launch_bounds__(kThreads) beginKernel(StepBegin a) {
+  const int64_t block = blockIdx.x, rows = a.rows.rows;
+  if (block >= rows) {
+    const int64_t apart = (gridDim.x - rows) * kThreads * kPiece;
+#pragma unroll
+    for (int i = 0; i < StepBegin::kMost; i++)
+      for (int64_t at = ((block - rows) * kThreads + threadIdx.x) * kPiece; at < a.aheadBytes[i]; at += apart)
+        fetch(static_cast<const char*>(a.ahead[i]) + at, static_cast<unsigned>(min(a.aheadBytes[i] - at, static_cast<int64_t>(kPiece))));
+    return;
+  }
   waitForPrevious();
   letNextBegin();
-  const uint4* from = table + ids[blockIdx.x] * pieces;
-  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) out[blockIdx.x * pieces + i] = from[i];
-  if (blockIdx.x == 0)
-    for (int64_t i = threadIdx.x; i < clearedPieces; i += kThreads) cleared[i] = uint4{};
+  const int64_t pieces = a.rows.bytes / 16;
+  const uint4* const from = static_cast<const uint4*>(a.rows.table) + a.rows.ids[block] * pieces;
+  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) static_cast<uint4*>(a.rows.out)[block * pieces + i] = from[i];
+  if (block == 0)
+    for (int64_t i = threadIdx.x; i < a.clearedBytes / 16; i += kThreads) static_cast<uint4*>(a.cleared)[i] = uint4{};
 }
 
 }  // namespace
 
-void launchGather(const GatherArgs& args, cudaStream_t stream) { launchGatherAndClear(args, nullptr, 0, stream); }
-
-void launchGatherAndClear(const GatherArgs& args, void* cleared, int64_t bytes, cudaStream_t stream) {
-  if (args.rows == 0) return;
-  launchInRow(gatherKernel, dim3(static_cast<unsigned>(args.rows)), kThreads, 1, stream, static_cast<const uint4*>(args.table), args.ids,
-              static_cast<uint4*>(args.out), args.bytes / 16, static_cast<uint4*>(cleared), bytes / 16);
+void launchStepBegin(const StepBegin& given, cudaStream_t stream) {
+  if (given.rows.rows == 0) return;
+  StepBegin args = given;
+  int64_t room = attributeOfDevice(cudaDevAttrL2CacheSize) / 2;
+  if (const char* mb = getenv("ATTUNE_AHEAD_MB")) room = static_cast<int64_t>(atof(mb) * 1e6);
+  for (int64_t& bytes : args.aheadBytes) {
+    bytes = bytes < room ? bytes : room / 16 * 16;
+    room -= bytes;
+  }
+  const int64_t fetching = args.aheadBytes[0] > 0 ? multiprocessorsOfDevice() : 0;
+  launchInRow(beginKernel, dim3(static_cast<unsigned>(args.rows.rows + fetching)), kThreads, 1, stream, args);
 }
 
 }  // namespace attune
