@@ -7,7 +7,7 @@
 namespace attune {
 namespace {
 
-constexpr int kThreads = 128, kPiece = 4096;
+constexpr int kThreads = 128, kPiece = 2048;
 
 /** Brings memory into the L2 cache; nothing on chips before Hopper. */
 __device__ void fetch([[maybe_unused]] const char* from, [[maybe_unused]] unsigned bytes) {
@@ -16,14 +16,28 @@ __device__ void fetch([[maybe_unused]] const char* from, [[maybe_unused]] unsign
 #endif
 }
 
+/** A block's share of what comes ahead, until the kernel before is done: then the products ask for it themselves. */
+__device__ void fetchAhead(const StepBegin& a, int64_t block, int64_t blocks) {
+  __shared__ volatile bool isDone;
+  letNextBegin();
+  if (threadIdx.x == 0) isDone = false;
+  __syncthreads();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (warp == 0) {
+    waitForPrevious();
+    if (lane == 0) isDone = true;
+  }
+  if (warp != 1) return;
+#pragma unroll
+  for (int i = 0; i < StepBegin::kMost; i++)
+    for (int64_t at = (block * 32 + lane) * kPiece; at < a.aheadBytes[i] && !isDone; at += blocks * 32 * kPiece)
+      fetch(static_cast<const char*>(a.ahead[i]) + at, static_cast<unsigned>(min(a.aheadBytes[i] - at, static_cast<int64_t>(kPiece))));
+}
+
 __global__ void __launch_bounds__(kThreads) beginKernel(StepBegin a) {
   const int64_t block = blockIdx.x, rows = a.rows.rows;
   if (block >= rows) {
-    const int64_t apart = (gridDim.x - rows) * kThreads * kPiece;
-#pragma unroll
-    for (int i = 0; i < StepBegin::kMost; i++)
-      for (int64_t at = ((block - rows) * kThreads + threadIdx.x) * kPiece; at < a.aheadBytes[i]; at += apart)
-        fetch(static_cast<const char*>(a.ahead[i]) + at, static_cast<unsigned>(min(a.aheadBytes[i] - at, static_cast<int64_t>(kPiece))));
+    fetchAhead(a, block - rows, gridDim.x - rows);
     return;
   }
   waitForPrevious();

@@ -33,6 +33,8 @@ export const STEPS_PER_LOOK = TOKENS_PER_LOOK + WATCHED_TOKENS_PER_LOOK;
 const STEPS_AHEAD = 1;
 /** Steps of a graph of several: those of a watched look, and a third of what follows the step ahead in another. */
 const SEVERAL = WATCHED_TOKENS_PER_LOOK;
+/** Recording costs as much as it saves in some thousand steps, so a number of rows that is soon over has no graph of several. */
+const STEPS_BEFORE_SEVERAL = 128;
 /** A step of more rows takes so long that beginning it sooner gains nothing. */
 const MOST_ROWS_OF_SEVERAL = 64;
 
@@ -136,7 +138,7 @@ export class GraphDecoder {
     const started = this.#started as Started;
     const { graphs } = started;
     let left = Math.max(0, steps);
-    if (left >= SEVERAL && graphs.taken >= TOKENS_PER_LOOK && graphs.rows <= MOST_ROWS_OF_SEVERAL)
+    if (process.env.ATTUNE_SEVERAL !== '0' && left >= SEVERAL && graphs.taken >= STEPS_BEFORE_SEVERAL && graphs.rows <= MOST_ROWS_OF_SEVERAL)
       graphs.several ??= this.#recorder.record(
         () => {
           for (let i = 0; i < SEVERAL; i++) this.#step(graphs.rows);
