@@ -6,21 +6,20 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache/cache.ts';
 import { generalLogits } from './decoding.ts';
-import { DecodePlan, type PlanCopies, type StepLimits, type StepRows } from './plan.ts';
+import { type DecodePlan, HeldPlan, type PlanCopies, type StepLimits, type StepRows } from './plan.ts';
 import type { HeldRows } from './row-tensors.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
 
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
-  readonly #copies: () => PlanCopies;
-  #held: { plan: DecodePlan | null; arrangement: number } | null = null;
+  readonly #held: HeldPlan;
 
   /** `copies`: those for the decoder's present arrangement. */
   constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
     this.#decoder = decoder;
     this.#cache = cache;
-    this.#copies = copies;
+    this.#held = new HeldPlan(decoder, cache, copies);
   }
 
   /** The next token of each row. */
@@ -43,18 +42,12 @@ export class Stepper {
 
   /** The plan for so many rows, or null for the general path. */
   #planFor(rows: number): DecodePlan | null {
-    const { arrangement } = this.#decoder;
-    if (this.#held?.arrangement !== arrangement) {
-      this.dispose();
-      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache, this.#copies()), arrangement };
-    }
     const { plan } = this.#held;
     return plan?.takes(rows) ? plan : null;
   }
 
   dispose(): void {
-    this.#held?.plan?.dispose();
-    this.#held = null;
+    this.#held.dispose();
   }
   [Symbol.dispose](): void {
     this.dispose();
