@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/gather.h"
+#include "cuda/kernels.h"
 #include "cuda/launching.h"
 #include "cuda/solo/kernels.h"
 

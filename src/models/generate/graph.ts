@@ -138,7 +138,7 @@ export class GraphDecoder {
     const started = this.#started as Started;
     const { graphs } = started;
     let left = Math.max(0, steps);
-    if (process.env.ATTUNE_SEVERAL !== '0' && left >= SEVERAL && graphs.taken >= STEPS_BEFORE_SEVERAL && graphs.rows <= MOST_ROWS_OF_SEVERAL)
+    if (left >= SEVERAL && graphs.taken >= STEPS_BEFORE_SEVERAL && graphs.rows <= MOST_ROWS_OF_SEVERAL)
       graphs.several ??= this.#recorder.record(
         () => {
           for (let i = 0; i < SEVERAL; i++) this.#step(graphs.rows);

@@ -1,10 +1,10 @@
-#include "cuda/gather.h"
-
 #ifdef ATTUNE_KERNELS
+#include "cuda/step_begin.h"
+
 #include <ATen/ATen.h>
 
+#include "cuda/kernels.h"
 #include "cuda/launching.h"
-#include "cuda/step_begin.h"
 
 namespace attune {
 

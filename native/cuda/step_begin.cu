@@ -1,6 +1,5 @@
 // The beginning of a decoding step: the rows of the embedding at the last tokens. Where steps follow one another in a graph, drawing is still
 // under way when this kernel begins. Memory has nothing to do then, so the weights of the first products come into the L2 cache meanwhile.
-#include <cstdlib>
 #include "cuda/numbers.cuh"
 #include "cuda/step_begin.h"
 
@@ -51,11 +50,17 @@ __global__ void __launch_bounds__(kThreads) beginKernel(StepBegin a) {
 
 }  // namespace
 
+void launchGather(const GatherArgs& rows, cudaStream_t stream) {
+  StepBegin args{};
+  args.rows = rows;
+  launchStepBegin(args, stream);
+}
+
 void launchStepBegin(const StepBegin& given, cudaStream_t stream) {
   if (given.rows.rows == 0) return;
   StepBegin args = given;
+  // One row of 0.6B, 512 tokens: 223 to 224 ms without, 220 to 221 with 25 or 31 MB.
   int64_t room = attributeOfDevice(cudaDevAttrL2CacheSize) / 2;
-  if (const char* mb = getenv("ATTUNE_AHEAD_MB")) room = static_cast<int64_t>(atof(mb) * 1e6);
   for (int64_t& bytes : args.aheadBytes) {
     bytes = bytes < room ? bytes : room / 16 * 16;
     room -= bytes;
