@@ -110,7 +110,7 @@ export class Engine {
     this.forgetRows();
     this.#firstTokens?.forget();
     this.#stepper?.dispose();
-    if (!isRecorded(this.#model.decoder.device)) this.#reader?.dispose();
+    if (this.#cache !== null && !isRecorded(this.#cache.tables.device)) this.#reader?.dispose();
   }
 
   /**
