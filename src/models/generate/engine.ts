@@ -14,7 +14,6 @@ import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
 import { PromptReader } from './prompt-reader.ts';
 import type { Row } from './row.ts';
-import { type HeldRows, RowTensors } from './row-tensors.ts';
 import {
   type Drawn,
   likeliest,
@@ -25,7 +24,7 @@ import {
   ruleTensors,
   sampleTogether,
 } from './sampling.ts';
-import { Stepper } from './stepper.ts';
+import { type HeldRows, RowTensors, Stepper } from './stepper.ts';
 
 /** Tokens of preempted rows that go through one step; so many rows always take the plan's path, if any (isSkinny). */
 const REPLAYED_TOKENS = 32;
@@ -110,7 +109,7 @@ export class Engine {
     this.forgetRows();
     this.#firstTokens?.forget();
     this.#stepper?.dispose();
-    if (!isRecorded(this.#model.decoder.device)) this.#reader?.dispose();
+    if (this.#cache !== null && !isRecorded(this.#cache.tables.device)) this.#reader?.dispose();
   }
 
   /**

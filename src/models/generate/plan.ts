@@ -29,7 +29,7 @@ export interface StepRows {
   slots: Tensor;
 }
 
-/** Prompts laid end to end, on the CPU (native/ops/decode/read_prompts.cc). */
+/** Prompts laid end to end, on the CPU (native/ops/decode/prompts/read.cc). */
 export interface PackedPrompts {
   ids: Tensor;
   /** The tokens' positions in the whole cache. */

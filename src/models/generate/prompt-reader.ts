@@ -1,5 +1,5 @@
 /**
- * Whole prompts by one native call, for models that a decode plan takes (native/ops/decode/read_prompts.cc): the same results to the bit
+ * Whole prompts by one native call, for models that a decode plan takes (native/ops/decode/prompts/read.cc): the same results to the bit
  * as `prefill` gives operator by operator, which takes four times as long as the kernels of a short prompt on a GPU.
  */
 import { type Tensor, tensor } from '../../tensor/index.ts';

@@ -14,7 +14,7 @@
 #include <array>
 #include <cstring>
 
-#include "ops/decode/reading.h"
+#include "ops/decode/prompts/packed.h"
 #include "ops/decode/sample_rows.h"
 #include "ops/functions.h"
 #ifdef ATTUNE_KERNELS

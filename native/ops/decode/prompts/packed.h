@@ -1,4 +1,4 @@
-// Reading prompts by one call (read_prompts.cc): all their tokens go through a plan's layers and leave keys and values in its cache.
+// Reading prompts by one call (read.cc): all their tokens go through a plan's layers and leave keys and values in its cache.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>

@@ -1,7 +1,7 @@
 // The layers of a plan over all tokens of prompts on CUDA. The kernels are those of the eager operators (src/models/generate/decoding.ts:
 // prefill), and so are the bits; but they are launched one after the other from here, in memory that all layers share. A layer's kernels
 // take some 40 µs for a short prompt; eleven calls through JavaScript and the dispatcher took four times as long.
-#include "ops/decode/reading.h"
+#include "ops/decode/prompts/packed.h"
 
 #ifdef ATTUNE_KERNELS
 #include <ATen/ATen.h>
