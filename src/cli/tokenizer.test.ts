@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -57,4 +57,30 @@ it('says where the vocabulary is smaller than asked for, and names options as th
     2,
     expect.stringContaining('--vocab-size must be a whole number of at least'),
   ]);
+});
+
+it('checks a chat template before anything is read or written', async () => {
+  const [text, template, out] = ['texts.txt', 'chat.jinja', 'out'].map((name) => join(folder, name)) as [
+    string,
+    string,
+    string,
+  ];
+  writeFileSync(text, 'the cat sat on the mat\n'.repeat(9));
+  const train = (source: string, files = text) => {
+    writeFileSync(template, source);
+    const options = ['--files', files, '--vocab-size', '260', '--out', out, '--chat-template', template];
+    return attune('tokenizer', 'train', ...options);
+  };
+  const refused = (reason: string) => ({ code: 2, err: expect.stringContaining(reason) });
+  const open = '{% for m in messages %}{{ m.content }}';
+  expect(await train(open, join(folder, 'missing.txt'))).toMatchObject(
+    refused(`--chat-template cannot be used: The chat template cannot be parsed`),
+  );
+  expect(await train(`${open}{{ m.content | nonsense }}{% endfor %}`)).toMatchObject(refused('nonsense'));
+  expect(await train('{{ messages[0].content }}')).toMatchObject(refused('it leaves out what the assistant says'));
+  expect(await train('')).toMatchObject(refused('it leaves out what the user says'));
+  expect(existsSync(out)).toBe(false);
+  const alternating = `{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{{ eos_token }}{% endfor %}`;
+  expect(await train(alternating)).toMatchObject({ code: 0 });
+  expect(JSON.parse(readFileSync(join(out, 'tokenizer_config.json'), 'utf8')).chat_template).toBe(alternating);
 });
