@@ -20,6 +20,7 @@ import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { meanTokenKl } from '../../rollouts/token-kl.ts';
 import { type ResolvedRun, refusal } from '../../runs/index.ts';
+import { spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
@@ -157,6 +158,8 @@ export function startPolicy(
       label: algorithm.name,
       world,
       after: async () => {
+        if (task.scored.truncated > 0)
+          progress?.start('rewards').done(truncationNote(task.scored, scorer.rewardModel?.maxLength));
         if (options.run?.curves !== false) await writePolicyReport(run.folder);
       },
     });
@@ -185,6 +188,15 @@ const judged: Judged = {
     ...[/^reward_/, /^accuracy_/, /^pass_at_/],
   ],
 };
+
+/** `length`: the tokens that the reward model reads; not known of a program's own scorer. */
+function truncationNote({ responses, truncated }: PolicyTask['scored'], length?: number): string {
+  const limit = length?.toLocaleString('en-US');
+  const [most, last] = limit === undefined ? ['tokens than it reads', 'tokens'] : [`than ${limit} tokens`, limit];
+  return spelled(
+    `${truncated} of ${responses} responses have, with their prompts, more ${most}: the reward model scored only their last ${last} (train/score_truncated). A smaller --max-new-tokens or --prompt-max-length avoids it.`,
+  );
+}
 
 /** The evaluation before the first step knows all names: one that is not there ends the run before it has cost anything. */
 function checkNamed({ metricForBestModel: named }: PolicyConfig, metrics: Record<string, number>): void {

@@ -6,6 +6,8 @@ export interface PolicyState {
   rewards: unknown;
   klCoef: number;
   taken: { steps: number; prompts: number };
+  /** Responses so far, and those that the reward model could not read whole. Earlier checkpoints do not count them. */
+  scored?: { responses: number; truncated: number };
 }
 
 /** Checkpoints of version 0.1, and such as were written by hand, do not say how many prompts were answered. */

@@ -62,6 +62,7 @@ export class PolicyTask implements TrainTask {
   /** What is measured of rollouts while they are scored. */
   #ahead: { rollouts: readonly Rollout[]; fields: Started<Partial<Rollout>[]> } | null = null;
   #taken = { steps: 0, prompts: 0 };
+  #scored = { responses: 0, truncated: 0 };
 
   constructor(parts: PolicyParts) {
     const { config, options } = parts;
@@ -88,6 +89,11 @@ export class PolicyTask implements TrainTask {
 
   get limits(): StepLimit[] {
     return [this.#parts.plannedSteps.maxSteps === undefined ? 'epochs' : 'maxSteps'];
+  }
+
+  /** Responses of the run so far, and those that the reward model could not read whole. */
+  get scored(): Readonly<{ responses: number; truncated: number }> {
+    return this.#scored;
   }
 
   get #promptsPerStep(): number {
@@ -123,6 +129,10 @@ export class PolicyTask implements TrainTask {
     };
     const metrics = withOtherNames({ ...before, ...(await this.#train(trained, number, update)) });
     this.#taken = { steps: number, prompts: this.#taken.prompts + this.#promptsPerStep };
+    this.#scored = {
+      responses: this.#scored.responses + sampled.length,
+      truncated: this.#scored.truncated + sampled.filter(({ truncated }) => truncated).length,
+    };
     return { examples: asked, epoch, metrics };
   }
 
@@ -318,11 +328,13 @@ export class PolicyTask implements TrainTask {
 
   state(): PolicyState {
     const prompts = this.#parts.prompts.state();
-    return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken: { ...this.#taken } };
+    const [taken, scored] = [{ ...this.#taken }, { ...this.#scored }];
+    return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken, scored };
   }
   restore(state: unknown): void {
-    const { prompts, rewards, klCoef, taken } = checkedState(state);
+    const { prompts, rewards, klCoef, taken, scored } = checkedState(state);
     this.#taken = { ...taken };
+    this.#scored = { responses: 0, truncated: 0, ...scored };
     this.#parts.prompts.restore(prompts);
     this.#shaper.restore(rewards);
     this.#klCoef = klCoef;
