@@ -1,10 +1,22 @@
 /** Positions and shuffles are of the data that a run began with: on others they mean something else. */
 import { UserError } from '../../errors.ts';
-import type { LoopState } from './state.ts';
+import { type LoopState, readState } from './state.ts';
 import type { LoopOptions, TrainTask } from './task.ts';
 
+/** Puts a task in its checkpoint's place in the data, which have to be the same. Returns the rest of the state. */
+export async function takePlace(
+  path: string,
+  task: TrainTask,
+  options: Pick<LoopOptions, 'allowChangedData' | 'progress'>,
+): Promise<LoopState> {
+  const state = readState(path);
+  checkSameData(state, task, options);
+  await task.restore(state.task);
+  return state;
+}
+
 /** Compares the fingerprints in a checkpoint with those of the data now; either may be unknown. */
-export function checkSameData(
+function checkSameData(
   before: Pick<LoopState, 'data' | 'heldOut'>,
   now: Pick<TrainTask, 'dataFingerprint' | 'heldOutFingerprint'>,
   { allowChangedData, progress }: Pick<LoopOptions, 'allowChangedData' | 'progress'>,
