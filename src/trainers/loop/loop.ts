@@ -246,7 +246,8 @@ class Loop {
     this.state.rng = captureRng(this.#task.optimizer.parameters);
     this.state.task = structuredClone(this.#task.state());
     this.state.data = this.#task.dataFingerprint;
-    this.state.heldOut = this.#task.heldOutFingerprint;
+    // Evaluations may be off for a while; those after it are compared with those before.
+    this.state.heldOut = this.#task.heldOutFingerprint ?? this.state.heldOut;
     this.#skippedBefore = { skipped: this.state.skipped, skippedInRow: this.state.skippedInRow };
   }
 

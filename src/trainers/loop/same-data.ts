@@ -26,7 +26,7 @@ function checkSameData(
   const said = isOther(before.data, now.dataFingerprint)
     ? 'The training examples are not those that this run was trained on so far: the dataset or the task has changed, or the tokenizer, or an option that decides what is read.'
     : isOther(before.heldOut, now.heldOutFingerprint)
-      ? 'The held-out examples are not those that this run was evaluated on so far (--eval-dataset, --eval-split): its evaluations could not be compared.'
+      ? 'The held-out examples are not those that this run was evaluated on so far (--eval-dataset, --eval-split, --eval-num-prompts): its evaluations could not be compared.'
       : undefined;
   if (said === undefined) return;
   if (!allowChangedData)

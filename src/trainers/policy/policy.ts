@@ -15,6 +15,7 @@ import { type RewardFunction, type RewardScorer, rewardFunction } from '../../re
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
+import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
@@ -131,7 +132,7 @@ export function startPolicy(
       world,
       plannedSteps: plannedSteps(config, prompts),
       store,
-      ...(evaluation.length === 0 ? {} : { evaluate }),
+      ...(evaluation.length === 0 ? {} : { evaluate, heldOutFingerprint: promptsFingerprint(evaluation) }),
     });
 
     async function evaluate(step: number): Promise<Record<string, number>> {

@@ -1,5 +1,5 @@
 /** Policy runs that are stopped and resumed: evaluations once, as many steps as the prompts that are left make. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -93,6 +93,16 @@ it('counts the steps that are left by the batch size of now', async () => {
 });
 
 describe('other tasks', () => {
+  // A set with a test part, from which held-out prompts are taken.
+  const sets = join(folder, 'sets');
+  beforeAll(() => {
+    mkdirSync(sets);
+    for (const part of ['train', 'test'])
+      writeFileSync(
+        join(sets, `${part}.jsonl`),
+        dataset.map((row) => `${JSON.stringify({ prompt: part + row.prompt })}\n`).join(''),
+      );
+  });
   const goOn = (resumeFrom: string, options: Partial<PolicyInput>, notes: string[] = []) => {
     const progress = { start: () => ({ advance() {}, done: (text?: string) => void notes.push(text ?? '') }) };
     return trainPolicy({ ...options, resumeFrom }, { rewards: [byLength], progress, run: { curves: false } });
@@ -125,6 +135,32 @@ describe('other tasks', () => {
     const notes: string[] = [];
     const allowed = await goOn(run, { task: 'gcd:2', maxSteps: 3, allowChangedData: true }, notes);
     expect([allowed.step, notes.join()]).toEqual([3, expect.stringContaining('It goes on with what is there now')]);
+  });
+
+  it('are refused where they are those of its evaluations', async () => {
+    const evaluating = { evalSteps: 1, evalNumPrompts: 3, saveSteps: 1 };
+    const { folder: run } = await begin('held out', { task: 'gcd', ...evaluating });
+    const other = { evalNumPrompts: 4, maxSteps: 2 };
+    const refused = /held-out examples are not those .*--eval-num-prompts.*--allow-changed-data/;
+    await expect(goOn(run, other)).rejects.toThrow(refused);
+    expect((await goOn(run, { maxSteps: 2 })).step).toBe(2);
+    // A while without evaluations changes nothing of it.
+    expect((await goOn(run, { evalSteps: -1, maxSteps: 3 })).step).toBe(3);
+    await expect(goOn(run, { ...other, evalSteps: 1, maxSteps: 4 })).rejects.toThrow(refused);
+    expect((await goOn(run, { ...other, evalSteps: 1, maxSteps: 4, allowChangedData: true })).step).toBe(4);
+    const { folder: listed } = await trainPolicy(
+      {
+        model,
+        ...small,
+        ...evaluating,
+        dataset: sets,
+        maxSteps: 1,
+        outputDir: join(folder, 'runs'),
+        runName: 'listed',
+      },
+      { rewards: [byLength], run: { curves: false } },
+    );
+    await expect(goOn(listed, other)).rejects.toThrow(refused);
   });
 
   it('begin at their easiest in a curriculum that goes on', async () => {

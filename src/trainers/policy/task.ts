@@ -47,6 +47,8 @@ export interface PolicyParts {
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
   evaluate?: (step: number) => Promise<Record<string, number>>;
+  /** Stands for the prompts that it evaluates on. */
+  heldOutFingerprint?: string;
   store?: RolloutStore;
 }
 
@@ -54,6 +56,7 @@ export class PolicyTask implements TrainTask {
   readonly optimizer: Optimizer;
   readonly decoder: Decoder;
   readonly dataFingerprint: string;
+  readonly heldOutFingerprint: string | undefined;
   readonly evaluate: TrainTask['evaluate'];
   readonly #parts: PolicyParts;
   readonly #shaper: RewardShaper;
@@ -70,6 +73,7 @@ export class PolicyTask implements TrainTask {
     this.optimizer = parts.optimizer;
     this.decoder = parts.model.decoder;
     this.dataFingerprint = parts.prompts.fingerprint;
+    this.heldOutFingerprint = parts.heldOutFingerprint;
     this.evaluate = parts.evaluate;
     this.#klCoef = options.klCoef;
     this.#shaper = new RewardShaper({
