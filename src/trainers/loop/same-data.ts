@@ -3,21 +3,35 @@ import { UserError } from '../../errors.ts';
 import { type LoopState, readState } from './state.ts';
 import type { LoopOptions, TrainTask } from './task.ts';
 
+/** The fingerprints of a run's data, as far as they are known. */
+export type Fingerprints = Pick<LoopState, 'data' | 'heldOut'>;
+
+export interface PlaceOptions extends Pick<LoopOptions, 'allowChangedData' | 'progress'> {
+  /** What the checkpoint's own options name: earlier versions kept no fingerprints of some data. */
+  named?: () => Promise<Fingerprints>;
+}
+
 /** Puts a task in its checkpoint's place in the data, which have to be the same. Returns the rest of the state. */
-export async function takePlace(
-  path: string,
-  task: TrainTask,
-  options: Pick<LoopOptions, 'allowChangedData' | 'progress'>,
-): Promise<LoopState> {
+export async function takePlace(path: string, task: TrainTask, options: PlaceOptions): Promise<LoopState> {
   const state = readState(path);
-  checkSameData(state, task, options);
+  const lacks = (kept: string | undefined, now: string | undefined) => kept === undefined && now !== undefined;
+  const isUnknown = lacks(state.data, task.dataFingerprint);
+  const named =
+    isUnknown || lacks(state.heldOut, task.heldOutFingerprint) ? ((await options.named?.()) ?? {}) : undefined;
+  checkSameData({ ...named, ...state }, task, options);
+  if (isUnknown)
+    options.progress
+      ?.start('resuming')
+      .done(
+        `the checkpoint is of an earlier version and does not say what it was trained on; ${named?.data === undefined ? 'whether it was the data of now is not known' : 'its options name the data of now'}`,
+      );
   await task.restore(state.task);
   return state;
 }
 
 /** Compares the fingerprints in a checkpoint with those of the data now; either may be unknown. */
 function checkSameData(
-  before: Pick<LoopState, 'data' | 'heldOut'>,
+  before: Fingerprints,
   now: Pick<TrainTask, 'dataFingerprint' | 'heldOutFingerprint'>,
   { allowChangedData, progress }: Pick<LoopOptions, 'allowChangedData' | 'progress'>,
 ): void {

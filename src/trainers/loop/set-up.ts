@@ -23,7 +23,7 @@ import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
 import type { Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
-import { takePlace } from './same-data.ts';
+import { type PlaceOptions, takePlace } from './same-data.ts';
 import type { TrainTask } from './task.ts';
 import { type TrainerOptions, type TrainingParts, TrainingRun } from './training-run.ts';
 
@@ -71,7 +71,9 @@ async function inWords(error: Error, doing: string, config: MemoryConfig): Promi
   return explainOutOfMemory(error, doing, needs);
 }
 
-export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingParts, 'after'> {
+export interface TrainingSetup<S extends ConfigSchema>
+  extends Pick<TrainingParts, 'after'>,
+    Pick<PlaceOptions, 'named'> {
   schema: S;
   resolved: ResolvedRun<S>;
   options: TrainerOptions;
@@ -87,7 +89,7 @@ export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingPart
 
 /** The loop over a task, with its config's options. */
 export async function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): Promise<TrainingParts> {
-  const { schema, resolved, options, task, model, tokenizer, judged, label, after, world } = setup;
+  const { schema, resolved, options, task, model, tokenizer, judged, label, after, named, world } = setup;
   const { progress } = options;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
@@ -95,7 +97,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   // Before its steps are counted: those that are left depend on the batch size of now.
   const { allowChangedData } = config;
   const from = resolved.resume?.path;
-  const place = from === undefined ? undefined : await takePlace(from, task, { allowChangedData, progress });
+  const place = from === undefined ? undefined : await takePlace(from, task, { allowChangedData, progress, named });
   run.planned(task.totalSteps);
   return {
     run,

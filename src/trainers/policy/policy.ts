@@ -36,6 +36,7 @@ import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } 
 import { Critic } from './critic.ts';
 import { checkReference, promptsWithin } from './plan.ts';
 import { writePolicyReport } from './report.ts';
+import { namedPrompts } from './state.ts';
 import { plannedSteps } from './steps.ts';
 import { PolicyTask } from './task.ts';
 
@@ -86,8 +87,9 @@ export function startPolicy(
     });
     freed.use(model);
     model.train(false);
+    const { maxPositions } = model.decoder.spec;
     const { prompts, train, evaluation } = await openPrompts(
-      promptsWithin(config, model.decoder.spec.maxPositions),
+      promptsWithin(config, maxPositions),
       tokenizer,
       options.dataset,
     );
@@ -157,6 +159,7 @@ export function startPolicy(
       tokenizer,
       judged,
       label: algorithm.name,
+      named: resume && (() => namedPrompts(resume, tokenizer, maxPositions)),
       world,
       after: async () => {
         if (task.scored.truncated > 0)

@@ -77,6 +77,18 @@ function abortAt(
   return { [Symbol.dispose]: () => spy.mockRestore() };
 }
 
+/** Makes a checkpoint one of an earlier version, whose state lacked something. */
+function forget(checkpoint: string, change: (state: Record<string, unknown>) => void): void {
+  const file = join(checkpoint, 'trainer_state.json');
+  const state = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>;
+  change(state);
+  writeFileSync(file, JSON.stringify(state));
+  const manifest = join(checkpoint, 'manifest.json');
+  const { files, ...rest } = JSON.parse(readFileSync(manifest, 'utf8')) as { files: { path: string }[] };
+  const others = files.filter(({ path }) => path !== 'trainer_state.json');
+  writeFileSync(manifest, JSON.stringify({ ...rest, files: others }));
+}
+
 it('counts the steps that are left by the batch size of now', async () => {
   const stop = new AbortController();
   using first = await start({ runName: 'recount', evalSteps: -1 }, stop.signal).open();
@@ -163,6 +175,25 @@ describe('other tasks', () => {
     await expect(goOn(listed, other)).rejects.toThrow(refused);
   });
 
+  it('are refused by the options of a checkpoint without fingerprints, which is noted otherwise', async () => {
+    const { folder: run } = await begin('unmarked', { task: 'gcd:1-2', evalSteps: 1, evalNumPrompts: 3 });
+    forget(join(run, 'step-1'), (state) => {
+      delete state.data;
+      delete state.heldOut;
+    });
+    const changed = /the task has changed.*--allow-changed-data/;
+    await expect(goOn(run, { task: 'gcd:1-3', maxSteps: 2 })).rejects.toThrow(changed);
+    await expect(goOn(run, { curriculum: true, maxSteps: 2 })).rejects.toThrow(changed);
+    await expect(goOn(run, { evalNumPrompts: 4, maxSteps: 2 })).rejects.toThrow(/held-out examples are not/);
+    const notes: string[] = [];
+    expect((await goOn(run, { task: 'gcd:1-2*3', maxSteps: 2 }, notes)).step).toBe(2);
+    expect(notes.join()).toMatch(/does not say what it was trained on; its options name the data of now/);
+    await expect(goOn(run, { task: 'lcm', maxSteps: 3 })).rejects.toThrow(changed);
+    const later: string[] = [];
+    expect((await goOn(run, { maxSteps: 3 }, later)).step).toBe(3);
+    expect(later.join()).not.toMatch(/does not say/);
+  });
+
   it('begin at their easiest in a curriculum that goes on', async () => {
     const { folder: run } = await begin('levels', { task: 'gcd:1-2', curriculum: true });
     const other = { task: 'lcm:2-3', maxSteps: 2, allowChangedData: true };
@@ -194,14 +225,7 @@ it('goes on with a critic beside adapters, and the checkpoint loads as a model w
 
 it('refuses a checkpoint that does not say how many prompts were answered', async () => {
   const { folder: run } = await start({ runName: 'older', maxSteps: 1, saveSteps: 1, evalSteps: -1 });
-  const file = join(run, 'step-1', 'trainer_state.json');
-  const state = JSON.parse(readFileSync(file, 'utf8')) as { task: Record<string, unknown> };
-  delete state.task.taken;
-  writeFileSync(file, JSON.stringify(state));
-  const manifest = join(run, 'step-1', 'manifest.json');
-  const { files, ...rest } = JSON.parse(readFileSync(manifest, 'utf8')) as { files: { path: string }[] };
-  const others = files.filter(({ path }) => path !== 'trainer_state.json');
-  writeFileSync(manifest, JSON.stringify({ ...rest, files: others }));
+  forget(join(run, 'step-1'), ({ task }) => delete (task as Record<string, unknown>).taken);
   await expect(start({ resumeFrom: join(run, 'step-1'), maxSteps: 2 })).rejects.toThrow(
     /earlier version or damaged.*model/s,
   );
