@@ -3,6 +3,7 @@ import { type DatasetSpec, openDataset } from '../data/index.ts';
 import { promptKey } from '../data/shapes/shapes.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
+import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
 import type { Message } from '../text/index.ts';
 import { type PolicyPrompt, type PromptSource, type PromptWriter, promptsFingerprint } from './prompts.ts';
@@ -58,6 +59,8 @@ export interface DatasetPromptOptions {
   testPrompts?: number;
   evalPrompts: number;
   seed: number;
+  /** Shows the download of a hub dataset. */
+  progress?: Progress;
 }
 
 export interface DatasetPrompts {
@@ -110,7 +113,7 @@ async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
   }
 }
 
-async function rowsOf({ dataset, subset }: DatasetPromptOptions, split: string): Promise<Row[]> {
-  const options = { shape: 'prompts' as const, split, subset, hub: datasetHub() };
+async function rowsOf({ dataset, subset, progress }: DatasetPromptOptions, split: string): Promise<Row[]> {
+  const options = { shape: 'prompts' as const, split, subset, hub: datasetHub({ progress }) };
   return (await openDataset(dataset, options)).toArray();
 }

@@ -73,7 +73,7 @@ export async function policyPlan(config: PolicyConfig, progress?: Progress): Pro
     ...(config.refQuantType === undefined ? {} : { referenceQuantType: config.refQuantType }),
   });
   const within = promptsWithin(config, planned.positions);
-  const { prompts, train, evaluation } = await openPrompts(within, tokenizer);
+  const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress });
   const cache = cacheBytes(within, planned);
   const { device } = planned.model;
   const judge = await checkReward(config, { device, prompts: [...train, ...evaluation], progress });

@@ -88,11 +88,10 @@ export function startPolicy(
     freed.use(model);
     model.train(false);
     const { maxPositions } = model.decoder.spec;
-    const { prompts, train, evaluation } = await openPrompts(
-      promptsWithin(config, maxPositions),
-      tokenizer,
-      options.dataset,
-    );
+    const { prompts, train, evaluation } = await openPrompts(promptsWithin(config, maxPositions), tokenizer, {
+      rows: options.dataset,
+      progress,
+    });
     const extra = (options.rewards ?? []).map((reward, i) =>
       typeof reward === 'function' ? rewardFunction(reward, { name: reward.name || `function_${i}` }) : reward,
     );

@@ -67,7 +67,7 @@ export async function buildPreferences<Kind extends RowKind = 'pairs'>(
   const { progress } = options;
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config, progress);
-  const prompts = await choosePrompts(config, promptWriter(config, tokenizer), options.dataset);
+  const prompts = await choosePrompts(config, promptWriter(config, tokenizer), options);
   using opened = new DisposableStack();
   const makerOf = await openRows(config, { device, prompts, extra: options.scorers }, opened);
   using model: Model = await loadModel(config.model, { dtype: dtypeOf(config.dtype, device), device, progress });
@@ -96,12 +96,12 @@ async function openRows(
 async function choosePrompts(
   config: BuildPreferencesConfig,
   writer: PromptWriter,
-  rows: DatasetSpec | undefined,
+  { dataset: rows, progress }: BuildPreferencesOptions,
 ): Promise<PolicyPrompt[]> {
   const { task, seed, prompts: count, subset } = config;
   if (task !== undefined) return new TaskPrompts(writer, { tasks: task, seed }).take(count);
   const dataset = (rows ?? config.dataset) as DatasetSpec;
-  return (await datasetPrompts(writer, { dataset, subset, trainPrompts: count, evalPrompts: 0, seed })).train;
+  return (await datasetPrompts(writer, { dataset, subset, trainPrompts: count, evalPrompts: 0, seed, progress })).train;
 }
 
 /**
