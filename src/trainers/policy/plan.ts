@@ -34,7 +34,8 @@ async function startsFromAdapter({ refModel, refQuantType, model }: PolicyConfig
   return refModel === undefined && refQuantType === undefined && (await isAdapter(model));
 }
 
-const isAdapter = async (model: string) => readAdapterConfig(await resolveModel(model)) !== null;
+/** Its config says so: a plan fetches no weights. */
+const isAdapter = async (model: string) => readAdapterConfig(await resolveModel(model, { configOnly: true })) !== null;
 
 export async function checkReference(config: PolicyConfig): Promise<void> {
   if (config.refQuantType !== undefined) checkQuantised(config, await sharesBase(config));
