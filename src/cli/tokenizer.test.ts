@@ -44,6 +44,17 @@ it('says which file is missing or broken', async () => {
   await expect(train(broken, 'd')).rejects.toThrow(UserError);
 });
 
+it('refuses what is no text in UTF-8', async () => {
+  const file = join(folder, 'latin.jsonl');
+  writeFileSync(
+    file,
+    Buffer.concat([Buffer.from('{"chosen": "yes"}\n'), Buffer.from('{"chosen": "café"}\n', 'latin1')]),
+  );
+  await expect(train(file, 'e')).rejects.toThrow(/latin\.jsonl:2 is not valid UTF-8/);
+  writeFileSync(file, Buffer.from([0xff, 0xfe, 0x41, 0x00, 0x0a, 0x00]));
+  expect((await attune('tasks', 'score', file)).err).toContain('latin.jsonl:1 is not valid UTF-8');
+});
+
 it('says where the vocabulary is smaller than asked for, and names options as they are typed', async () => {
   const file = join(folder, 'texts.txt');
   writeFileSync(file, 'the cat sat on the mat\n'.repeat(9));

@@ -125,7 +125,7 @@ async function decode(config: z.output<typeof decodeSchema>): Promise<void> {
 async function* lines(paths: readonly string[], field: string): AsyncGenerator<string> {
   for (const path of paths) {
     const isJson = /\.jsonl(\.gz|\.zst)?$/.test(path);
-    for await (const { text, line } of textLines(fileBytes(path))) {
+    for await (const { text, line } of textLines(fileBytes(path), path)) {
       if (isJson) yield jsonText(text, field, `${path}:${line}`);
       // The line feed belongs to the text: the tokenizer must learn it too.
       else yield `${text}\n`;
