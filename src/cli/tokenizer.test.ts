@@ -55,6 +55,34 @@ it('refuses what is no text in UTF-8', async () => {
   expect((await attune('tasks', 'score', file)).err).toContain('latin.jsonl:1 is not valid UTF-8');
 });
 
+it('reads chats whose messages have parts, and refuses what has no text', async () => {
+  const chat = (content: unknown) => `${JSON.stringify({ chosen: [{ role: 'user', content }] })}\n`;
+  const [texts, parts, other] = ['texts', 'parts', 'other'].map((name) => join(folder, `${name}.jsonl`)) as [
+    string,
+    string,
+    string,
+  ];
+  writeFileSync(texts, chat('red blue red blue').repeat(9));
+  writeFileSync(
+    parts,
+    chat([
+      { type: 'text', text: 'red blue' },
+      { type: 'text', text: ' red blue' },
+    ]).repeat(9),
+  );
+  expect(await train(parts, 'parts')).toBe(await train(texts, 'texts'));
+  writeFileSync(other, chat('red') + chat([{ type: 'image_url', image_url: 'x' }]));
+  await expect(train(other, 'other')).rejects.toThrow(/other\.jsonl:2 has a message without text: its "content" is \[/);
+  writeFileSync(other, `${JSON.stringify({ chosen: ['red'] })}\n`);
+  await expect(train(other, 'other')).rejects.toThrow(/other\.jsonl:1 has a message without text/);
+});
+
+it('refuses --field where no file has fields', async () => {
+  const file = join(folder, 'rows.txt');
+  writeFileSync(file, 'red blue\n'.repeat(9));
+  await expect(train(file, 'x')).rejects.toThrow(/--field: has no effect here: no file is \.jsonl/);
+});
+
 it('says where the vocabulary is smaller than asked for, and names options as they are typed', async () => {
   const file = join(folder, 'texts.txt');
   writeFileSync(file, 'the cat sat on the mat\n'.repeat(9));
