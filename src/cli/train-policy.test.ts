@@ -74,6 +74,7 @@ it.each([
     `${name} compares the responses to one prompt: --group-size must be 2 or more`,
   ]),
   ['--task gcd:1 --algorithm grpo --gamma 0.9', '--gamma has no effect on grpo'],
+  ['--task gcd:1-2,gcd:3-4 --curriculum', 'names gcd twice: name it once'],
   ['--task gcd:1 --lr -1', '--lr: expected a number at least 0, got -1'],
   ['--task gcd:1 --temperature 0', '--temperature: expected a number more than 0, got 0'],
   ['--task gcd:1 --top-p two', '--top-p: expected a number, got "two"'],
@@ -138,6 +139,19 @@ it('says so when a resumed run is given a reward module that is not there', asyn
   const resumed = ['train', 'policy', '--resume-from', join(saved, '..', 'step-1'), '--reward-module', at('nope.ts')];
   const { code, err } = await attune(...resumed);
   expect([code, err]).toEqual([2, expect.stringContaining(`There is no reward module ${at('nope.ts')}.`)]);
+});
+
+it('says how many prompts are too long, whatever made them so', async () => {
+  writeFileSync(
+    at('long.jsonl'),
+    ['red', 'blue', 'yes '.repeat(300)].map((prompt) => `${JSON.stringify({ prompt })}\n`).join(''),
+  );
+  const line = '--dataset @long.jsonl --reward-module @ones.ts --eval-steps -1 --dry-run';
+  const { code, err } = await train(line, '--max-new-tokens 300');
+  expect([code, err]).toEqual([
+    0,
+    expect.stringContaining('prompts: 1 of 3 are longer than --prompt-max-length or the room'),
+  ]);
 });
 
 it('counts the responses that the reward model cannot read whole, over a resume too', async () => {
