@@ -9,6 +9,7 @@ import { field, resolveConfig } from '../runs/index.ts';
 import { type ChatModel, chat } from './chat/chat.ts';
 import { Conversation } from './chat/conversation.ts';
 import { Screen } from './chat/screen.ts';
+import { noteRewardModel } from './generate.ts';
 import { cacheDtypeField, deviceField, dtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { checkOutputFile } from './options/outputs.ts';
@@ -95,6 +96,7 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
       name,
       model: stack.use(await LanguageModel.open(name, { ...loading, reusePrefixes: true, precision, cacheDtype })),
     });
+  for (const { name, model } of models) noteRewardModel(name, model.model);
   const scorer = rewardModel === undefined ? undefined : await loadRewardModel(rewardModel, { device, progress });
   stack.defer(() => scorer?.dispose?.());
   const screen = new Screen();

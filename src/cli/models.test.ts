@@ -149,6 +149,23 @@ it.each([
   expect([code, `${out}${err}`]).toEqual([0, expect.stringMatching(told)]);
 });
 
+it('a reward model is no policy to sample from or to quantise', async () => {
+  const args = ['--model', at('rm'), '--task', 'gcd', '--device', 'cpu', '--max-new-tokens', '4'];
+  const refused = `--model ${at('rm')} is a reward model, not a policy: take the model that it was trained from (--model ${at('base')})`;
+  const pairs = await attune('preferences', 'build', ...args, '--prompts', '2', '--output', at('from-rm.jsonl'));
+  expect([pairs.code, pairs.err, existsSync(at('from-rm.jsonl'))]).toEqual([
+    2,
+    expect.stringContaining(refused),
+    false,
+  ]);
+  const quantised = await attune('quantize', 'policy', ...args, '--num-prompts', '2', '--output-dir', at('rm-int8'));
+  expect([quantised.code, quantised.err, existsSync(at('rm-int8'))]).toEqual([
+    2,
+    expect.stringContaining(refused),
+    false,
+  ]);
+});
+
 it('attune export gguf says the type, and replaces an earlier file only where that is asked for', async () => {
   const out = (...args: string[]) => attune('export', 'gguf', at('base'), '--out', at('gguf', 'm.gguf'), ...args);
   const first = await out();

@@ -23,6 +23,7 @@ import { TaskPrompts } from '../../rollouts/task-prompts.ts';
 import { resolveInput } from '../../runs/index.ts';
 import { makeFolder } from '../../runs/json-files.ts';
 import type { Device } from '../../tensor/index.ts';
+import { rewardModelAsPolicy } from '../../trainers/policy-model.ts';
 import { type BuildPreferencesConfig, buildPreferencesSchema, checkBuild, type RowKind } from './config.ts';
 import { type GradedSummary, gradedRows } from './graded.ts';
 import { type PairsSummary, pairRows } from './pairs.ts';
@@ -71,6 +72,7 @@ export async function buildPreferences<Kind extends RowKind = 'pairs'>(
   using opened = new DisposableStack();
   const makerOf = await openRows(config, { device, prompts, extra: options.scorers }, opened);
   using model: Model = await loadModel(config.model, { dtype: dtypeOf(config.dtype, device), device, progress });
+  if (model.head !== null) throw await rewardModelAsPolicy(config.model);
   using sampler = new Sampler(model.train(false));
   const context = { config, prompts, sampler, tokenizer };
   return (await writeRows(context, makerOf(context), options)) as BuiltPreferences<Kind>;

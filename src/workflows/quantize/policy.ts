@@ -23,6 +23,7 @@ import { resolveConfig, resolveInput } from '../../runs/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { checkPromptSource, policySchema } from '../../trainers/policy/config.ts';
+import { rewardModelAsPolicy } from '../../trainers/policy-model.ts';
 import { type QuantizePolicyConfig, quantizePolicySchema } from './config.ts';
 import { divergences, meanPerToken, predictingRows, type TokenDivergence } from './divergence.ts';
 import { outputFolder, trainedWith, writeOutput } from './folder.ts';
@@ -49,6 +50,7 @@ export async function quantizePolicy(
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config.model, progress);
   using original = await loadModel(config.model, { device, dtype: dtypeOf(config.dtype, device), progress });
+  if (original.head !== null) throw await rewardModelAsPolicy(config.model);
   const prompts = await promptsOf(config, tokenizer, options);
   using twin = quantisedTwin(original, config.quantType, progress);
   const { quantised } = twin;
