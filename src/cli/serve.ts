@@ -91,7 +91,12 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
     const [, source] = named(given);
     if (!existsSync(source)) throw new UserError(`--adapter ${given}: there is no folder ${source}.`);
   }
-  for (const given of models) await registry.add(...named(given));
+  for (const given of models) {
+    const { name, model } = await registry.add(...named(given));
+    const { maxPositions } = model.decoder.spec;
+    if (maxTokens !== undefined && maxTokens > maxPositions)
+      tell(`--max-tokens ${maxTokens}: ${name} reads ${maxPositions} positions, so that is its limit.`);
+  }
   for (const given of config.adapter) registry.addAdapter(...named(given));
   if (config.rewardModel !== undefined) await registry.addRewardModel(...named(config.rewardModel));
   await using server = await serve(registry, {

@@ -81,6 +81,11 @@ describe('adapters by name', () => {
   });
 });
 
+it('takes no more tokens than the model has positions, whatever is asked for', async () => {
+  using long = new Registry({ dtype: 'float32', maxTokens: 5000, slots: 1 });
+  expect((await long.add('tiny', tiny)).maxTokens).toBe(1024);
+});
+
 describe('a quantised model', () => {
   it.each(['int8', 'int4'] as const)('%s: the text of the same model offline', async (quantType) => {
     using small = new Registry({ dtype: 'float32', maxTokens: 256, slots: 2, quantType });

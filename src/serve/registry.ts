@@ -79,7 +79,8 @@ export class Registry {
     model.train(false);
     const { spec, device } = model.decoder;
     const usual = device === 'cpu' ? 4096 : 8192;
-    const maxLength = this.#options.maxTokens ?? Math.min(usual, spec.maxPositions ?? usual);
+    // Beyond its positions a model is untrained, and some fail.
+    const maxLength = Math.min(this.#options.maxTokens ?? usual, spec.maxPositions);
     const sampler = this.#owned.use(
       new Sampler(model, {
         tokenizer,
