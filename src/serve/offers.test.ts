@@ -1,10 +1,10 @@
 /** What one server may offer beside a plain model: adapters on its base, quantised models, reward models. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LanguageModel } from '../models/index.ts';
+import { addLora, LanguageModel, loadModelFolder, saveModel } from '../models/index.ts';
 import { loadRewardModel } from '../rewards/index.ts';
 import { liveTensors } from '../tensor/index.ts';
 import { Registry } from './registry.ts';
@@ -81,6 +81,11 @@ describe('adapters by name', () => {
   });
 });
 
+it('takes no more tokens than the model has positions, whatever is asked for', async () => {
+  using long = new Registry({ dtype: 'float32', maxTokens: 5000, slots: 1 });
+  expect((await long.add('tiny', tiny)).maxTokens).toBe(1024);
+});
+
 describe('a quantised model', () => {
   it.each(['int8', 'int4'] as const)('%s: the text of the same model offline', async (quantType) => {
     using small = new Registry({ dtype: 'float32', maxTokens: 256, slots: 2, quantType });
@@ -137,6 +142,16 @@ describe('/v1/score', () => {
     await expect(ask('judge', 0)).rejects.toThrow(/not served here/);
     using other = new Registry();
     await expect(other.add('judge', at('judge'))).rejects.toThrow(/--reward-model/);
+    {
+      using trained = loadModelFolder(tiny, { dtype: 'float32' });
+      addLora(trained, { r: 2 });
+      trained.addHead('reward', 1);
+      saveModel(trained, at('judge-adapter'));
+    }
+    cpSync(join(tiny, 'tokenizer.json'), at('judge-adapter/tokenizer.json'));
+    await expect(other.add('judge', at('judge-adapter'))).rejects.toThrow(/is a reward model: .*--reward-model/);
+    await other.add('tiny', tiny);
+    expect(() => other.addAdapter('judge', at('judge-adapter'))).toThrow(/is a reward model: .*--reward-model/);
   });
 });
 
