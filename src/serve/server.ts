@@ -129,6 +129,9 @@ function listen(server: Server, host: string, port: number): Promise<void> {
   });
 }
 
+/** Tokens that a reward model reads on a CPU before other requests get a turn; a longer text is read alone. */
+const scoredTokens = 1024;
+
 type Handler = (
   body: unknown,
   request: IncomingMessage,
@@ -201,6 +204,7 @@ class App {
       const cut = new Set<RewardItem>();
       const scores = await scorer.score(items, {
         signal: goneSignal(request, response),
+        tokenBudget: scorer.model.device === 'cpu' ? scoredTokens : undefined,
         onTruncated: (item) => cut.add(item),
       });
       const data = scores.map((score, index) => ({
