@@ -13,10 +13,13 @@ import { completionPrompts, samplerRequest, stopsOf, submit } from './requests.t
 const defaultTokens = 16;
 
 async function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {
-  const prompts = await completionPrompts(served, request);
-  const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
   const limited = { ...request, max_tokens: request.max_tokens ?? defaultTokens };
-  const submissions = prompts.map((prompt) => submit(served, samplerRequest(served, prompt, limited, top), gone));
+  const prompts = await completionPrompts(served, limited);
+  const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
+  // All or none: of a list that does not fit, nothing is written for nobody.
+  const requests = prompts.map((prompt) => samplerRequest(served, prompt, limited, top));
+  served.sampler.checkQueue(requests.length * (request.n ?? 1));
+  const submissions = requests.map((each) => submit(served, each, gone));
   const head = {
     id: `cmpl-${randomUUID()}`,
     object: 'text_completion',

@@ -88,10 +88,21 @@ export const chatRequest = z.object({
 });
 export type ChatRequest = z.output<typeof chatRequest>;
 
-const ids = z.array(z.number().int().min(0));
+type Prompt = string | string[] | number[] | number[][];
+
+const isIds = (value: unknown): boolean =>
+  Array.isArray(value) && value.length > 0 && value.every((id) => Number.isSafeInteger(id) && id >= 0);
+/** Not a union of lists: zod would keep a fault of each of a million ids that is no text. */
+const isPrompt = (value: unknown): boolean =>
+  typeof value === 'string' ||
+  isIds(value) ||
+  (Array.isArray(value) &&
+    value.length > 0 &&
+    (value.every((each) => typeof each === 'string') || value.every((each) => isIds(each))));
+
 export const completionRequest = z.object({
   ...sampling,
-  prompt: z.union([z.string(), z.array(z.string()).min(1), ids.min(1), z.array(ids).min(1)]),
+  prompt: z.custom<Prompt>(isPrompt, 'expected text or a list of token ids, or a list of these.'),
   logprobs: z.number().int().min(0).max(20).nullish(),
 });
 export type CompletionRequest = z.output<typeof completionRequest>;
