@@ -156,7 +156,7 @@ export function allowOf(served: ServedModel, grammar: GrammarNode | undefined): 
 }
 
 /** Messages as chat templates expect them: arguments of calls as objects, and "system" for the role "developer". */
-function templateMessage(message: ChatRequest['messages'][number]): Message {
+export function templateMessage(message: ChatRequest['messages'][number]): Message {
   const { role, content, tool_calls: calls, ...rest } = message;
   return {
     ...rest,

@@ -31,6 +31,7 @@ import {
 import { Pace } from './pace.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
 import { Registry } from './registry.ts';
+import { templateMessage } from './requests.ts';
 
 /** Address, port, key and limits of a server, and who is told of its requests. */
 export interface ServeOptions {
@@ -193,10 +194,7 @@ class App {
       const scorer = this.#registry.findReward(asked.model);
       entry.model = scorer.name;
       const items = asked.items.map(({ prompt, messages, response: text }, i) => {
-        const read = messages?.map(({ role, content }) => ({
-          role: role === 'developer' ? ('system' as const) : role,
-          content: content ?? '',
-        }));
+        const read = messages?.map(templateMessage);
         if ((prompt === undefined) === (read === undefined))
           throw new ApiError(400, `items.${i}: give either a prompt or messages.`, { param: 'items' });
         return { prompt: read ?? (prompt as string), response: text };
