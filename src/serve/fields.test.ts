@@ -108,3 +108,44 @@ describe('log-probs of completions', () => {
     }
   });
 });
+
+describe('numbers', () => {
+  it('a repetition penalty has bounds, within which log-probs are numbers', async () => {
+    for (const wrong of [1e300, 1e-300, 0, 101])
+      expect(await chat({ repetition_penalty: wrong })).toMatchObject({ status: 400, param: 'repetition_penalty' });
+    for (const repetition_penalty of [0.01, 100]) {
+      const made = await client.chat.completions.create({
+        ...{ model: 'tiny', messages: question, max_tokens: 8, logprobs: true },
+        ...({ repetition_penalty } as object),
+      });
+      const told = made.choices[0]?.logprobs?.content ?? [];
+      expect(told.length).toBeGreaterThan(0);
+      expect(told.every(({ logprob }) => Number.isFinite(logprob))).toBe(true);
+    }
+  });
+
+  it('samples of the largest seed have seeds of their own, which go on from the smallest', async () => {
+    const asked = { model: 'tiny', messages: question, max_tokens: 24 };
+    const { choices } = await client.chat.completions.create({ ...asked, n: 3, seed: Number.MAX_SAFE_INTEGER });
+    const alone = await client.chat.completions.create({ ...asked, seed: Number.MIN_SAFE_INTEGER + 1 });
+    expect(choices[2]?.message.content).toBe(alone.choices[0]?.message.content);
+    expect(new Set(choices.map(({ message }) => message.content)).size).toBe(3);
+  });
+});
+
+it('a server without a model says so', async () => {
+  using none = new Registry();
+  await using empty = await serve(none, { port: 0 });
+  const ask = async (path: string, body: object) => {
+    const headers = { 'Content-Type': 'application/json' };
+    const answer = await fetch(`${empty.url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+    return [answer.status, ((await answer.json()) as { error: { message: string } }).error.message];
+  };
+  const score = { items: [{ prompt: 'x', response: 'y' }] };
+  expect(await ask('/v1/chat/completions', { messages: question })).toEqual([404, 'There is no model here.']);
+  expect(await ask('/v1/score', score)).toEqual([404, 'There is no reward model here.']);
+  expect(await ask('/v1/score', { ...score, model: 'x' })).toEqual([
+    404,
+    'The reward model "x" is not served here. There is no reward model here.',
+  ]);
+});

@@ -92,7 +92,8 @@ const sampling = {
   top_p: z.number().gt(0).max(1).nullish(),
   top_k: z.number().int().min(0).nullish(),
   min_p: z.number().min(0).max(1).nullish(),
-  repetition_penalty: z.number().gt(0).nullish(),
+  // Outside of this, logits are too large or too close to be numbers of their own.
+  repetition_penalty: z.number().min(0.01).max(100).nullish(),
   n: z.number().int().min(1).max(128).nullish(),
   seed: z.number().int().nullish(),
   stop: z.union([z.string(), z.array(z.string()).max(16)]).nullish(),

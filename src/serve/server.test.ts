@@ -363,7 +363,11 @@ describe('strangers', () => {
     },
   );
 
-  it('other methods are refused', async () => {
+  it('HEAD is GET without a body; other methods are refused', async () => {
+    for (const path of ['/health', '/v1/models', '/metrics'])
+      expect(await raw({ method: 'HEAD', path })).toEqual({ status: 200, text: '' });
+    expect((await raw({ method: 'HEAD' })).status).toBe(405);
+    expect((await raw({ method: 'HEAD', path: '/health', headers: { Host: 'evil.example' } })).status).toBe(403);
     expect((await raw({ method: 'GET' })).status).toBe(405);
     expect((await raw({ method: 'POST', path: '/health' })).status).toBe(405);
     expect((await raw({ method: 'DELETE', path: '/v1/models' })).status).toBe(405);

@@ -245,7 +245,8 @@ class App {
 
   async #answer(request: IncomingMessage, response: ServerResponse, path: string, entry: RequestEntry): Promise<void> {
     const [get, post] = [lookup(this.#get, path), lookup(this.#post, path)];
-    if (request.method === 'GET' && get !== undefined) return get(response);
+    // Node sends the headers of an answer to HEAD without its body.
+    if ((request.method === 'GET' || request.method === 'HEAD') && get !== undefined) return get(response);
     if (post === undefined || request.method !== 'POST') {
       if (get === undefined && post === undefined)
         throw new ApiError(404, `There is no ${path.slice(0, 200)} here. There are: ${this.#routes().join(', ')}.`, {
