@@ -117,24 +117,13 @@ export class Registry {
   find(name: string | undefined): ServedModel {
     const found = name === undefined ? this.models[0] : this.#served.get(name);
     if (found !== undefined) return found;
-    throw new ApiError(
-      404,
-      `The model "${name}" is not served here. There are: ${[...this.#served.keys()].join(', ')}.`,
-      {
-        param: 'model',
-        code: 'model_not_found',
-      },
-    );
+    throw missing('model', name, [...this.#served.keys()]);
   }
 
   findReward(name: string | undefined): RewardModelScorer {
     const found = name === undefined ? [...this.#rewards.values()][0] : this.#rewards.get(name);
     if (found !== undefined) return found;
-    const known = this.rewardModels.length === 0 ? 'none' : this.rewardModels.join(', ');
-    throw new ApiError(404, `The reward model "${name ?? ''}" is not served here. There are: ${known}.`, {
-      param: 'model',
-      code: 'model_not_found',
-    });
+    throw missing('reward model', name, this.rewardModels);
   }
 
   dispose(): void {
@@ -158,4 +147,10 @@ export class Registry {
 function refuseHead(source: string, head: ScoreHead | null): void {
   if (head !== null && head.kind !== 'value')
     throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);
+}
+
+function missing(what: string, name: string | undefined, known: readonly string[]): ApiError {
+  const there = known.length === 0 ? `There is no ${what} here.` : `There are: ${known.join(', ')}.`;
+  const message = name === undefined ? there : `The ${what} "${name}" is not served here. ${there}`;
+  return new ApiError(404, message, { param: 'model', code: 'model_not_found' });
 }
