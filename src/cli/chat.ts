@@ -1,4 +1,5 @@
 /** attune chat MODEL [MODEL] [--reward-model R] [--system TEXT] [--temperature 0.7] [--max-tokens 512] [--votes votes.jsonl] */
+import { existsSync, readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
@@ -8,8 +9,10 @@ import { field, resolveConfig } from '../runs/index.ts';
 import { type ChatModel, chat } from './chat/chat.ts';
 import { Conversation } from './chat/conversation.ts';
 import { Screen } from './chat/screen.ts';
+import { noteRewardModel } from './generate.ts';
 import { cacheDtypeField, deviceField, dtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { checkOutputFile } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
 
 const schema = z.object({
@@ -50,9 +53,29 @@ Examples:
   attune train preference --dataset votes.jsonl`,
   );
   command.action(async (first: string, other: string | undefined) => {
-    const { config } = await resolveConfig(schema, { flags: schemaFlags(command, schema) });
+    const { config, sources } = resolveConfig(schema, { flags: schemaFlags(command, schema) });
+    if (other !== undefined) checkVotes(config.votes);
+    else if (sources.votes === 'command line')
+      throw new UserError('--votes: votes are between two models: attune chat MODEL MODEL.');
     await run([first, ...(other === undefined ? [] : [other])], config);
   });
+}
+
+/** Votes are added to a file of votes or of other pairs, and to nothing else; one that cannot be written would lose the first vote. */
+function checkVotes(path: string): void {
+  checkOutputFile('--votes', path);
+  const [first = ''] = existsSync(path) ? readFileSync(path, 'utf8').trimStart().split('\n', 1) : [];
+  if (first === '') return;
+  let row: unknown;
+  try {
+    row = JSON.parse(first);
+  } catch {
+    row = undefined;
+  }
+  if (typeof row === 'object' && row !== null && 'chosen' in row && 'rejected' in row) return;
+  throw new UserError(
+    `--votes ${path} holds something else than preferences, to which votes could be added: name another file.`,
+  );
 }
 
 async function run(names: readonly string[], config: z.output<typeof schema>): Promise<void> {
@@ -73,6 +96,7 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
       name,
       model: stack.use(await LanguageModel.open(name, { ...loading, reusePrefixes: true, precision, cacheDtype })),
     });
+  for (const { name, model } of models) noteRewardModel(name, model.model);
   const scorer = rewardModel === undefined ? undefined : await loadRewardModel(rewardModel, { device, progress });
   stack.defer(() => scorer?.dispose?.());
   const screen = new Screen();

@@ -185,6 +185,41 @@ describe('places are checked before the work', () => {
   });
 });
 
+describe('an option that would do nothing is refused', () => {
+  const data = join(folder, 'none.jsonl');
+  const noted = written('notes.md', '# Notes\n');
+  const cases: [string, string[]][] = [
+    ['--limit: has no effect here: --best and --worst', ['rollouts', 'no/run', '--best', '3', '--limit', '1']],
+    ['--device: has no effect here: nothing is computed', ['inspect', 'no/model', '--device', 'cuda:7']],
+    ['--max-length: has no effect here: tokens are counted', ['explore', data, '--max-length', '5']],
+    ['--model: has no effect here: tokens are those', ['explore', data, '--model', 'no/a', '--tokenizer', 'no/b']],
+    ['--seed: has no effect here: nothing is drawn', ['explore', data, '--seed', '3']],
+    ['--page: has no effect here: without the number', ['learn', '--page']],
+    ['--seed: has no effect here: nothing is run', ['learn', '1', '--no-run', '--seed', '3']],
+    ['--output-dir: has no effect here: nothing is written', ['learn', '1', '--no-run', '--output-dir', folder]],
+    ['--log-prompts: has no effect here: no request', ['serve', 'no/model', '--quiet', '--log-prompts']],
+    ['--votes: votes are between two models', ['chat', 'no/model', '--votes', join(folder, 'votes.jsonl')]],
+    [`--votes ${noted} holds something else than preferences`, ['chat', 'no/a', 'no/b', '--votes', noted]],
+    [`--votes ${noted}/x cannot be written`, ['chat', 'no/a', 'no/b', '--votes', `${noted}/x`]],
+  ];
+  it.each(cases)('%s', async (message, args) => {
+    const { code, err } = await attune(...args);
+    expect([code, err]).toEqual([2, expect.stringContaining(message)]);
+  });
+
+  it('votes are added to votes', async () => {
+    const votes = written('votes.jsonl', '{"prompt": [], "chosen": "a", "rejected": "b"}\n');
+    expect((await attune('chat', './no-a', './no-b', '--votes', votes)).err).not.toContain('--votes');
+  });
+});
+
+it('explore says that it replaces what was found before', async () => {
+  const rows = written('rows.jsonl', '{"prompt": "a", "chosen": "b", "rejected": "c"}\n'.repeat(4));
+  const explore = () => attune('explore', rows, '--output-dir', join(folder, 'twice'));
+  expect((await explore()).err).not.toContain('is replaced');
+  expect((await explore()).err).toMatch(/analysis_results\.json of .* is replaced; --output-dir keeps results apart/);
+});
+
 it('explore names the broken row where all are broken', async () => {
   const broken = written('broken.jsonl', '{"prompt": "a", \n{"prompt":\n');
   const { code, err } = await attune('explore', broken, '--output-dir', join(folder, 'explored'));

@@ -116,7 +116,7 @@ async function run(config: Config): Promise<void> {
     opponent === undefined
       ? undefined
       : { model: await load('--opponent', opponent), tokenizer: await loadTokenizer({ model: opponent }, progress) };
-  const prompts = await heldOutPrompts(policy, tokenizer);
+  const prompts = await heldOutPrompts(policy, tokenizer, { progress });
   const trainedOn = await trainedOnBy(config.model, prompts, tokenizer);
   const scorer = await configuredScorer(policy, { device, prompts });
   const evaluation = await evaluatePolicy({

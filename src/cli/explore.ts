@@ -9,10 +9,10 @@ import { explore } from '../evaluate/explore.ts';
 import type { Exploration } from '../evaluate/explore-report.ts';
 import type { Summary } from '../evaluate/summary.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
-import { field, kebabCase } from '../runs/index.ts';
+import { field, kebabCase, withRules } from '../runs/index.ts';
 import { registerCommand } from './options/command.ts';
 import { jsonField } from './options/model-fields.ts';
-import { checkOutputFolder } from './options/outputs.ts';
+import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { print, printJson } from './terminal/print.ts';
 
@@ -20,7 +20,7 @@ const count = () => z.number().int().positive();
 const reading = 'Reading';
 const columnName = (role: string) => `${role}Column` as const;
 
-export const exploreSchema = z.object({
+const exploreOptions = z.object({
   dataset: field(z.string(), {
     description: 'jsonl, json, csv or parquet (also .gz), a folder of them, or owner/name on the hub',
   }),
@@ -68,6 +68,24 @@ export const exploreSchema = z.object({
   ),
 });
 
+export const exploreSchema = withRules(exploreOptions, [
+  {
+    options: ['maxLength'],
+    unread: ({ model, tokenizer }) => model === undefined && tokenizer === undefined,
+    because: 'tokens are counted with --model or --tokenizer',
+  },
+  {
+    options: ['model'],
+    unread: ({ tokenizer }) => tokenizer !== undefined,
+    because: 'tokens are those of --tokenizer',
+  },
+  {
+    options: ['seed'],
+    unread: ({ maxSamples }) => maxSamples === undefined,
+    because: 'nothing is drawn without --max-samples',
+  },
+]);
+
 type Config = z.output<typeof exploreSchema>;
 
 export function register(program: Command): void {
@@ -84,6 +102,7 @@ export function register(program: Command): void {
 async function run(config: Config): Promise<void> {
   const { outputDir, shape, split, subset, revision, seed, maxLength, onBadRow, maxSamples } = config;
   checkOutputFolder('--output-dir', outputDir);
+  noteReplaced(outputDir, 'analysis_results.json');
   const progress = consoleProgress();
   const { model, tokenizer } = config;
   const name = model ?? tokenizer;

@@ -177,7 +177,8 @@ async function tokenizerOf(
   });
 }
 
-function noteRewardModel(name: string, model: Model): void {
+/** A reward model writes, too, but that is not what it was trained for. */
+export function noteRewardModel(name: string, model: Model): void {
   if (model.head === null) return;
   tell(
     `Note: ${name} was trained to score, not to write; its rewards are given by attune score --checkpoint ${quoted(name)}.`,

@@ -17,7 +17,7 @@ import {
   type Model,
   packSequences,
 } from '../models/index.ts';
-import { field } from '../runs/index.ts';
+import { field, withRules } from '../runs/index.ts';
 import { noGrad, scope, tensor, writeSafetensors } from '../tensor/index.ts';
 import { registerCommand } from './options/command.ts';
 import { deviceField, jsonField, modelField } from './options/model-fields.ts';
@@ -28,7 +28,7 @@ import { print, printJson } from './terminal/print.ts';
 const memoryGroup = 'Memory';
 const logitsGroup = 'Logits';
 
-export const inspectSchema = z.object({
+const inspectOptions = z.object({
   model: modelField,
   dtype: field(z.enum(['float32', 'bfloat16', 'float16']).optional(), {
     description: 'to load and train in; as stored when left out',
@@ -59,6 +59,10 @@ export const inspectSchema = z.object({
   }),
   overwrite: field(z.boolean().default(false), { description: 'replace a file that is there', group: logitsGroup }),
 });
+
+export const inspectSchema = withRules(inspectOptions, [
+  { options: ['device'], unread: ({ ids }) => ids === undefined, because: 'nothing is computed without --ids' },
+]);
 
 type Config = z.output<typeof inspectSchema>;
 

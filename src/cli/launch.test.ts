@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { crowdNotes } from './launch.ts';
+import { crowdNotes, launchCommand, launchDefaults } from './launch.ts';
 
 it('says when there are more processes than cores', () => {
   expect(crowdNotes(2, 2, '1')).toEqual([]);
@@ -7,4 +7,13 @@ it('says when there are more processes than cores', () => {
     'Attention: 99 processes on 2 cores: each gets 1 thread, and they take turns. On CPUs, more than 2 make nothing faster, and each needs memory of its own.',
   ]);
   expect(crowdNotes(2, 1, '4')[0]).toContain('on 1 core: each gets 4 threads');
+});
+
+it.each([
+  ['nodeRank', '', '--node-rank "": a whole number from 0'],
+  ['nproc', '0x2', '--nproc 0x2: a whole number from 1'],
+  ['masterPort', ' 29500', '--master-port  29500: a whole number from 1 to 65535'],
+])('takes no number for %s from %j', async (name, text, message) => {
+  const flags = { ...launchDefaults, nproc: '1', [name]: text };
+  await expect(launchCommand(['train', 'sft'], flags)).rejects.toThrow(message);
 });

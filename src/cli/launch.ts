@@ -215,9 +215,10 @@ export function crowdNotes(
 
 function whole(name: string, text: string, least: number, most = Number.MAX_SAFE_INTEGER): number {
   const value = Number(text);
-  if (!Number.isInteger(value) || value < least || value > most)
+  // The empty text of a variable that is not set is no 0.
+  if (!/^\d+$/.test(text) || value < least || value > most)
     throw new UserError(
-      `${name} ${text}: a whole number from ${least}${most < Number.MAX_SAFE_INTEGER ? ` to ${most}` : ''} is wanted.`,
+      `${name} ${text || '""'}: a whole number from ${least}${most < Number.MAX_SAFE_INTEGER ? ` to ${most}` : ''} is wanted.`,
     );
   return value;
 }

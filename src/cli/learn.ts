@@ -13,7 +13,7 @@ import { chapterPage, type PageResult } from '../learn/page.ts';
 import { compareWith, type Reference } from '../learn/reference.ts';
 import { blockLines, plainText, wrapped } from '../learn/terminal-text.ts';
 import { boundsOf, legend, textChart } from '../learn/text-chart.ts';
-import { dateTimeName, field } from '../runs/index.ts';
+import { dateTimeName, field, withRules } from '../runs/index.ts';
 import { lineChart, toPng, toSvg } from '../runs/plots/plots.ts';
 import { packageRoot } from '../tensor/engine/native.ts';
 import { registerCommand } from './options/command.ts';
@@ -26,7 +26,7 @@ import { print, tell } from './terminal/print.ts';
 
 const WIDTH = 100;
 
-export const learnSchema = z.object({
+const learnOptions = z.object({
   chapter: field(z.number().int().positive().optional(), {
     description: 'the number of a chapter; all are listed when left out',
   }),
@@ -38,6 +38,20 @@ export const learnSchema = z.object({
   }),
   outputDir: field(z.string().default('./attune-learn'), { description: 'folder for runs, pictures and pages' }),
 });
+
+export const learnSchema = withRules(learnOptions, [
+  {
+    options: ['seed', 'answers', 'page', 'outputDir'],
+    unread: ({ chapter: number }) => number === undefined,
+    because: 'without the number of a chapter all are listed',
+  },
+  { options: ['seed'], unread: ({ run }) => !run, because: 'nothing is run with --no-run' },
+  {
+    options: ['outputDir'],
+    unread: ({ run, page }) => !run && !page,
+    because: 'nothing is written with --no-run, but with --page',
+  },
+]);
 
 type LearnConfig = z.output<typeof learnSchema>;
 

@@ -35,8 +35,11 @@ beforeAll(async () => {
     Object.assign(scorer.notes, { reward: { type: 'preference', step: 1, ...reading } });
     saveModel(scorer, at('rm'));
     writeFileSync(at('rm', 'train_config.json'), JSON.stringify({ model: at('base') }));
+    Object.assign(scorer.notes, { reward: { type: 'preference', step: 1, ...reading, maxLength: 4 } });
+    saveModel(scorer, at('rm-short'));
   }
-  for (const file of ['tokenizer.json', 'tokenizer_config.json']) cpSync(at('base', file), at('rm', file));
+  for (const file of ['tokenizer.json', 'tokenizer_config.json'])
+    for (const name of ['rm', 'rm-short']) cpSync(at('base', file), at(name, file));
 });
 
 const short = ['--max-new-tokens', '4', '--device', 'cpu'];
@@ -135,6 +138,32 @@ describe('attune score', () => {
     expect(rows[1]).toMatchObject({ truncated: true });
     expect(err).toContain('Note: 2 of 3 texts have more than 512 tokens: only their last 512 were read.');
   });
+});
+
+it.each([
+  ['evaluate policy', ['--num-prompts', '2', '--samples', '1', '--output-dir', at('judged')], /truncated +4 responses/],
+  ['preferences build', ['--prompts', '2', '--samples', '2', '--output', at('pairs.jsonl')], /Note: 4 responses have/],
+])('attune %s counts what its reward model cannot read whole', async (command, args, told) => {
+  const given = ['--model', at('base'), '--task', 'gcd', '--reward-model-path', at('rm-short'), '--device', 'cpu'];
+  const { code, out, err } = await attune(...command.split(' '), ...given, ...args, '--max-new-tokens', '4');
+  expect([code, `${out}${err}`]).toEqual([0, expect.stringMatching(told)]);
+});
+
+it('a reward model is no policy to sample from or to quantise', async () => {
+  const args = ['--model', at('rm'), '--task', 'gcd', '--device', 'cpu', '--max-new-tokens', '4'];
+  const refused = `--model ${at('rm')} is a reward model, not a policy: take the model that it was trained from (--model ${at('base')})`;
+  const pairs = await attune('preferences', 'build', ...args, '--prompts', '2', '--output', at('from-rm.jsonl'));
+  expect([pairs.code, pairs.err, existsSync(at('from-rm.jsonl'))]).toEqual([
+    2,
+    expect.stringContaining(refused),
+    false,
+  ]);
+  const quantised = await attune('quantize', 'policy', ...args, '--num-prompts', '2', '--output-dir', at('rm-int8'));
+  expect([quantised.code, quantised.err, existsSync(at('rm-int8'))]).toEqual([
+    2,
+    expect.stringContaining(refused),
+    false,
+  ]);
 });
 
 it('attune export gguf says the type, and replaces an earlier file only where that is asked for', async () => {

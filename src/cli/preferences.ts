@@ -29,6 +29,10 @@ export function register(program: Command): void {
       checkOutputFile('--output', config.output, [config.dataset, config.rewardModule]);
       using interrupt = onInterrupt();
       const made = await buildPreferences(config, { progress: consoleProgress(), signal: interrupt.signal });
+      if (made.kind === 'pairs' && made.truncated > 0)
+        tell(
+          `Note: ${made.truncated} responses have, with their prompts, more tokens than the reward model reads: only their ends were scored.`,
+        );
       if (!made.stopped) return print(`${shown(made.output)}: ${described(made)}`);
       tell(`Stopped. What was made until then is in ${shown(made.output)}: ${described(made)}.`);
       process.exitCode = exitCodeOf(interrupt.signal);

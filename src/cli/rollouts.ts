@@ -11,6 +11,7 @@ import {
   type RolloutReader,
   type StoredEvalRollout,
   type StoredRollout,
+  withRules,
 } from '../runs/index.ts';
 import { registerCommand } from './options/command.ts';
 import { print, printJson } from './terminal/print.ts';
@@ -21,7 +22,7 @@ const usualLimit = 20;
 const count = () => z.number().int().positive().optional();
 const isSteps = (text: string) => /^\d+(-\d+)?$/.test(text.trim());
 
-export const rolloutsSchema = z.object({
+const rolloutsOptions = z.object({
   run: field(z.string(), { description: "a policy run's folder, or a rollouts.db" }),
   best: field(count(), { description: 'the n best' }),
   worst: field(count(), { description: 'the n worst' }),
@@ -41,6 +42,14 @@ export const rolloutsSchema = z.object({
   limit: field(count(), { description: `at most so many (${usualLimit}; with --json all)` }),
   json: field(z.boolean().default(false), { description: 'one JSON object a line' }),
 });
+
+export const rolloutsSchema = withRules(rolloutsOptions, [
+  {
+    options: ['limit'],
+    unread: ({ best, worst }) => best !== undefined || worst !== undefined,
+    because: '--best and --worst say how many',
+  },
+]);
 
 type Options = z.output<typeof rolloutsSchema>;
 

@@ -79,3 +79,22 @@ it('attune runs delete --keep-best keeps the newest snapshot of a run without a 
   expect(out).toContain(`${at('alpha')} keeps step-2, the newest: without it the run could not go on\n`);
   expect([existsSync(at('alpha', 'step-1')), existsSync(at('alpha', 'step-2'))]).toEqual([false, true]);
 });
+
+it.each([
+  [['delete', 'alpha', '--keep-last', ''], '--keep-last "" is not a count'],
+  [['delete', 'alpha', '--keep-last', '0x1'], '--keep-last "0x1" is not a count'],
+  [['delete', 'alpha/step-1', '--older-than', '900w'], 'alpha/step-1 is a snapshot: --older-than'],
+  [['delete', 'alpha/step-1', 'beta', '--keep-best'], 'alpha/step-1 is a snapshot: --older-than'],
+  [['tag', 'alpha', '--fodler', 'x'], "unknown option '--fodler'"],
+])('attune runs %j is refused, and nothing is changed', async (args, message) => {
+  const yes = args[0] === 'delete' ? ['--yes'] : [];
+  const { code, err } = await attune('runs', ...args, ...yes, '--folder', folder);
+  expect([code, err]).toEqual([2, expect.stringContaining(message)]);
+  for (const name of ['alpha', 'beta', 'gamma'])
+    expect([existsSync(at(name, 'step-1')), existsSync(at(name, 'tags.json'))]).toEqual([true, false]);
+});
+
+it('attune runs tag puts tags on and takes them off', async () => {
+  const tag = async (...tags: string[]) => (await attune('runs', 'tag', 'alpha', ...tags, '--folder', folder)).out;
+  expect([await tag('good', 'long'), await tag('-good')]).toEqual(['alpha: good, long\n', 'alpha: long\n']);
+});

@@ -65,6 +65,9 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .allowUnknownOption()
     .action((name: string, tags: string[], flags: { folder: string }) => {
+      const unknown = tags.find((tag) => tag.startsWith('--'));
+      if (unknown !== undefined)
+        throw new UserError(`unknown option '${unknown}' (a tag that is taken off has one -).`);
       const run = only(chooseRuns(runsBelow(flags.folder), [name]));
       print(`${run.name}: ${tagRun(run, tags).join(', ') || 'no tags'}`);
     });
@@ -195,9 +198,10 @@ interface Plan {
 
 async function planned(all: readonly RunEntry[], names: readonly string[], flags: DeleteFlags): Promise<Plan> {
   const { folder, olderThan, keepBest } = flags;
+  // Not by Number(), for which the empty text of a variable that is not set is 0: that would keep none.
+  if (flags.keepLast !== undefined && !/^\d+$/.test(flags.keepLast))
+    throw new UserError(`--keep-last ${JSON.stringify(flags.keepLast)} is not a count.`);
   const keepLast = flags.keepLast === undefined ? undefined : Number(flags.keepLast);
-  if (keepLast !== undefined && !(Number.isInteger(keepLast) && keepLast >= 0))
-    throw new UserError(`--keep-last ${flags.keepLast} is not a count.`);
   const ruled = olderThan !== undefined || keepLast !== undefined || keepBest === true;
   if (names.length === 0 && !ruled) {
     if (!process.stdin.isTTY || flags.json)
@@ -210,6 +214,10 @@ async function planned(all: readonly RunEntry[], names: readonly string[], flags
   }
   const snapshots = names.filter((name) => /\/((step|checkpoint)-\d+|final|best_model)\/?$/.test(name));
   const whole = names.filter((name) => !snapshots.includes(name));
+  if (ruled && snapshots.length > 0)
+    throw new UserError(
+      `${snapshots[0]} is a snapshot: --older-than, --keep-last and --keep-best choose among whole runs. Name runs with them, or snapshots without.`,
+    );
   const chosen = names.length === 0 ? [...all] : chooseRuns(all, whole);
   const runs = olderThan === undefined ? chosen : oldEnough(chosen, olderThan);
   // A rule over all runs skips those being written; naming one is an error.

@@ -113,7 +113,7 @@ const placeOf = (file: string) => (file === '-' ? 'standard input' : file);
 
 async function* rowsIn(file: string): AsyncGenerator<PlacedRow> {
   const input: AsyncIterable<Buffer> = file === '-' ? process.stdin : fileBytes(file);
-  for await (const { text, line } of textLines(input)) {
+  for await (const { text, line } of textLines(input, placeOf(file))) {
     if (text.trim() === '') continue;
     const place = `${placeOf(file)}:${line}`;
     yield { value: parsed(text, place), place };

@@ -5,7 +5,7 @@ import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
-import { field, resolveConfig } from '../runs/index.ts';
+import { field, refuseUnread, resolveConfig, withRules } from '../runs/index.ts';
 import { Registry, type RequestEntry, serve } from '../serve/index.ts';
 import { cacheDtypeField, deviceField, dtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
@@ -13,7 +13,7 @@ import { consoleProgress } from './terminal/console.ts';
 import { ONE_KEYSTROKE_MS } from './terminal/interrupt.ts';
 import { print, tell } from './terminal/print.ts';
 
-const schema = z.object({
+const options = z.object({
   adapter: field(z.array(z.string()).default([]), {
     description: 'adapters to offer by name, on the first model: NAME=FOLDER; they share its weights',
     examples: ['brief=checkpoints/dpo/run/final'],
@@ -43,6 +43,10 @@ const schema = z.object({
   quiet: field(z.boolean().default(false), { description: 'no line per request' }),
 });
 
+const schema = withRules(options, [
+  { options: ['logPrompts'], unread: ({ quiet }) => quiet, because: 'no request is logged with --quiet' },
+]);
+
 export function register(program: Command): void {
   const command = program
     .command('serve <model...>')
@@ -60,8 +64,9 @@ Examples:
       -d '{"messages": [{"role": "user", "content": "What is 4 + 5?"}]}'`,
   );
   command.action(async (models: string[]) => {
-    const { config } = await resolveConfig(schema, { flags: schemaFlags(command, schema) });
-    await run(models, config);
+    const resolved = resolveConfig(schema, { flags: schemaFlags(command, schema) });
+    refuseUnread(schema, resolved);
+    await run(models, resolved.config);
   });
 }
 
@@ -86,7 +91,12 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
     const [, source] = named(given);
     if (!existsSync(source)) throw new UserError(`--adapter ${given}: there is no folder ${source}.`);
   }
-  for (const given of models) await registry.add(...named(given));
+  for (const given of models) {
+    const { name, model } = await registry.add(...named(given));
+    const { maxPositions } = model.decoder.spec;
+    if (maxTokens !== undefined && maxTokens > maxPositions)
+      tell(`--max-tokens ${maxTokens}: ${name} reads ${maxPositions} positions, so that is its limit.`);
+  }
   for (const given of config.adapter) registry.addAdapter(...named(given));
   if (config.rewardModel !== undefined) await registry.addRewardModel(...named(config.rewardModel));
   await using server = await serve(registry, {

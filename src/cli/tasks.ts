@@ -173,7 +173,7 @@ interface TaskScore {
 
 async function scoreFile(file: string): Promise<{ tasks: TaskScore[]; total: TaskScore }> {
   const sums = new Map<string, TaskScore>();
-  for await (const { text, line } of textLines(fileBytes(file))) {
+  for await (const { text, line } of textLines(fileBytes(file), file)) {
     if (text.trim() === '') continue;
     const { example, response } = readRow(text, `${file}:${line}`);
     const sum = sums.get(example.task) ?? { task: example.task, rows: 0, score: 0, correct: 0, format: 0 };

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -44,6 +44,45 @@ it('says which file is missing or broken', async () => {
   await expect(train(broken, 'd')).rejects.toThrow(UserError);
 });
 
+it('refuses what is no text in UTF-8', async () => {
+  const file = join(folder, 'latin.jsonl');
+  writeFileSync(
+    file,
+    Buffer.concat([Buffer.from('{"chosen": "yes"}\n'), Buffer.from('{"chosen": "café"}\n', 'latin1')]),
+  );
+  await expect(train(file, 'e')).rejects.toThrow(/latin\.jsonl:2 is not valid UTF-8/);
+  writeFileSync(file, Buffer.from([0xff, 0xfe, 0x41, 0x00, 0x0a, 0x00]));
+  expect((await attune('tasks', 'score', file)).err).toContain('latin.jsonl:1 is not valid UTF-8');
+});
+
+it('reads chats whose messages have parts, and refuses what has no text', async () => {
+  const chat = (content: unknown) => `${JSON.stringify({ chosen: [{ role: 'user', content }] })}\n`;
+  const [texts, parts, other] = ['texts', 'parts', 'other'].map((name) => join(folder, `${name}.jsonl`)) as [
+    string,
+    string,
+    string,
+  ];
+  writeFileSync(texts, chat('red blue red blue').repeat(9));
+  writeFileSync(
+    parts,
+    chat([
+      { type: 'text', text: 'red blue' },
+      { type: 'text', text: ' red blue' },
+    ]).repeat(9),
+  );
+  expect(await train(parts, 'parts')).toBe(await train(texts, 'texts'));
+  writeFileSync(other, chat('red') + chat([{ type: 'image_url', image_url: 'x' }]));
+  await expect(train(other, 'other')).rejects.toThrow(/other\.jsonl:2 has a message without text: its "content" is \[/);
+  writeFileSync(other, `${JSON.stringify({ chosen: ['red'] })}\n`);
+  await expect(train(other, 'other')).rejects.toThrow(/other\.jsonl:1 has a message without text/);
+});
+
+it('refuses --field where no file has fields', async () => {
+  const file = join(folder, 'rows.txt');
+  writeFileSync(file, 'red blue\n'.repeat(9));
+  await expect(train(file, 'x')).rejects.toThrow(/--field: has no effect here: no file is \.jsonl/);
+});
+
 it('says where the vocabulary is smaller than asked for, and names options as they are typed', async () => {
   const file = join(folder, 'texts.txt');
   writeFileSync(file, 'the cat sat on the mat\n'.repeat(9));
@@ -57,4 +96,30 @@ it('says where the vocabulary is smaller than asked for, and names options as th
     2,
     expect.stringContaining('--vocab-size must be a whole number of at least'),
   ]);
+});
+
+it('checks a chat template before anything is read or written', async () => {
+  const [text, template, out] = ['texts.txt', 'chat.jinja', 'out'].map((name) => join(folder, name)) as [
+    string,
+    string,
+    string,
+  ];
+  writeFileSync(text, 'the cat sat on the mat\n'.repeat(9));
+  const train = (source: string, files = text) => {
+    writeFileSync(template, source);
+    const options = ['--files', files, '--vocab-size', '260', '--out', out, '--chat-template', template];
+    return attune('tokenizer', 'train', ...options);
+  };
+  const refused = (reason: string) => ({ code: 2, err: expect.stringContaining(reason) });
+  const open = '{% for m in messages %}{{ m.content }}';
+  expect(await train(open, join(folder, 'missing.txt'))).toMatchObject(
+    refused(`--chat-template cannot be used: The chat template cannot be parsed`),
+  );
+  expect(await train(`${open}{{ m.content | nonsense }}{% endfor %}`)).toMatchObject(refused('nonsense'));
+  expect(await train('{{ messages[0].content }}')).toMatchObject(refused('it leaves out what the assistant says'));
+  expect(await train('')).toMatchObject(refused('it leaves out what the user says'));
+  expect(existsSync(out)).toBe(false);
+  const alternating = `{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{{ eos_token }}{% endfor %}`;
+  expect(await train(alternating)).toMatchObject({ code: 0 });
+  expect(JSON.parse(readFileSync(join(out, 'tokenizer_config.json'), 'utf8')).chat_template).toBe(alternating);
 });

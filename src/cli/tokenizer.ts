@@ -13,7 +13,7 @@ import { fileBytes } from '../data/sources/bytes.ts';
 import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
-import { field } from '../runs/index.ts';
+import { field, withRules } from '../runs/index.ts';
 import { trainBpe } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
 import { modelField } from './options/model-fields.ts';
@@ -21,7 +21,7 @@ import { checkOutputFolder } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { print, printJson, tell } from './terminal/print.ts';
 
-export const trainSchema = z.object({
+const trainOptions = z.object({
   files: field(z.array(z.string()).min(1), {
     description: 'text files (a text per line), or .jsonl with the text in --field; also .gz and .zst',
     variadic: true,
@@ -40,6 +40,16 @@ export const trainSchema = z.object({
     description: 'field of a .jsonl line that holds the text, or a list of messages',
   }),
 });
+
+const isJsonLines = (path: string) => /\.jsonl(\.gz|\.zst)?$/.test(path);
+
+export const trainSchema = withRules(trainOptions, [
+  {
+    options: ['field'],
+    unread: ({ files }) => !files.some(isJsonLines),
+    because: 'no file is .jsonl, and of others every line is a text',
+  },
+]);
 
 export const encodeSchema = z.object({
   model: modelField,
@@ -124,8 +134,8 @@ async function decode(config: z.output<typeof decodeSchema>): Promise<void> {
 
 async function* lines(paths: readonly string[], field: string): AsyncGenerator<string> {
   for (const path of paths) {
-    const isJson = /\.jsonl(\.gz|\.zst)?$/.test(path);
-    for await (const { text, line } of textLines(fileBytes(path))) {
+    const isJson = isJsonLines(path);
+    for await (const { text, line } of textLines(fileBytes(path), path)) {
       if (isJson) yield jsonText(text, field, `${path}:${line}`);
       // The line feed belongs to the text: the tokenizer must learn it too.
       else yield `${text}\n`;
@@ -141,9 +151,17 @@ function jsonText(line: string, field: string, where: string): string {
     throw new UserError(`${where} is not JSON: ${(error as Error).message}`);
   }
   // A chat is the text of its messages.
-  if (Array.isArray(value)) return value.map((message) => String(message?.content ?? '')).join('\n');
+  if (Array.isArray(value)) return value.map((message) => contentOf(message, where)).join('\n');
   if (typeof value !== 'string') throw new UserError(`${where} has no text in "${field}" (choose with --field).`);
   return value;
+}
+
+/** The text of a message: a string, a list of parts as APIs have them, or nothing beside tool calls. */
+function contentOf(message: unknown, where: string): string {
+  const { content } = (message ?? {}) as { content?: unknown };
+  const parts = (Array.isArray(content) ? content : [content ?? '']).map((part) => part?.text ?? part);
+  if (typeof message === 'object' && parts.every((part) => typeof part === 'string')) return parts.join('');
+  throw new UserError(`${where} has a message without text: its "content" is ${JSON.stringify(content) ?? 'missing'}.`);
 }
 
 async function readTemplate(path: string): Promise<string> {

@@ -23,8 +23,10 @@ beforeAll(async () => {
     const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 };
     Object.assign(quantised.notes, { reward: { type: 'preference', step: 1, ...reading } });
     saveModel(quantised, at('rm8'));
+    Object.assign(quantised.notes, { reward: { type: 'preference', step: 1, ...reading, maxLength: 4 } });
+    saveModel(quantised, at('rm-short'));
   }
-  for (const name of ['model8', 'rm8']) cpSync(at('model/tokenizer.json'), at(`${name}/tokenizer.json`));
+  for (const name of ['model8', 'rm8', 'rm-short']) cpSync(at('model/tokenizer.json'), at(`${name}/tokenizer.json`));
   const prompts = ['red', 'blue', 'yes', 'no'].map((prompt) => `${JSON.stringify({ prompt })}\n`);
   writeFileSync(at('prompts.jsonl'), prompts.join(''));
   writeFileSync(at('one.jsonl'), '{"prompt": "red"}\n');
@@ -72,6 +74,7 @@ it.each([
     `${name} compares the responses to one prompt: --group-size must be 2 or more`,
   ]),
   ['--task gcd:1 --algorithm grpo --gamma 0.9', '--gamma has no effect on grpo'],
+  ['--task gcd:1-2,gcd:3-4 --curriculum', 'names gcd twice: name it once'],
   ['--task gcd:1 --lr -1', '--lr: expected a number at least 0, got -1'],
   ['--task gcd:1 --temperature 0', '--temperature: expected a number more than 0, got 0'],
   ['--task gcd:1 --top-p two', '--top-p: expected a number, got "two"'],
@@ -136,4 +139,36 @@ it('says so when a resumed run is given a reward module that is not there', asyn
   const resumed = ['train', 'policy', '--resume-from', join(saved, '..', 'step-1'), '--reward-module', at('nope.ts')];
   const { code, err } = await attune(...resumed);
   expect([code, err]).toEqual([2, expect.stringContaining(`There is no reward module ${at('nope.ts')}.`)]);
+});
+
+it('says how many prompts are too long, whatever made them so', async () => {
+  writeFileSync(
+    at('long.jsonl'),
+    ['red', 'blue', 'yes '.repeat(300)].map((prompt) => `${JSON.stringify({ prompt })}\n`).join(''),
+  );
+  const line = '--dataset @long.jsonl --reward-module @ones.ts --eval-steps -1 --dry-run';
+  const { code, err } = await train(line, '--max-new-tokens 300');
+  expect([code, err]).toEqual([
+    0,
+    expect.stringContaining('prompts: 1 of 3 are longer than --prompt-max-length or the room'),
+  ]);
+});
+
+it('counts the responses that the reward model cannot read whole, over a resume too', async () => {
+  const line = '--dataset @prompts.jsonl --reward-model-path @rm-short --save-steps 1 --run-name cut';
+  const { code, err } = await train(line);
+  const told = (count: number) =>
+    expect.stringMatching(
+      `${count} of ${count} responses have, with their prompts, more than 4 tokens: the reward model`,
+    );
+  expect([code, err]).toEqual([0, told(2)]);
+  expect(openRun(join(output, 'cut')).metrics().at(-1)).toMatchObject({
+    'train/score_truncated': 1,
+    'eval/score_truncated': 1,
+  });
+  const second = await attune('train', 'policy', '--resume-from', join(output, 'cut'), '--max-steps', '2');
+  expect([second.code, second.err]).toEqual([0, told(4)]);
+  const whole = await train('--dataset @prompts.jsonl --reward-model-path @rm8 --run-name uncut');
+  expect([whole.code, whole.err]).toEqual([0, expect.not.stringContaining('more than')]);
+  expect(openRun(join(output, 'uncut')).metrics().at(-1)).not.toHaveProperty('train/score_truncated');
 });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { UserError } from '../errors.ts';
-import { checkPlace, devicesOf, hostsOf, isStartedAgain, nodeOf, readPlace } from './place.ts';
+import { checkPlace, devicesOf, hostsOf, isStartedAgain, nodeOf, readPlace, seconds } from './place.ts';
 
 const master = { MASTER_ADDR: 'node0', MASTER_PORT: '1234' };
 
@@ -112,4 +112,12 @@ it('knows the GPUs that ranks may use', () => {
   expect(devicesOf(undefined, 2)).toEqual(['0', '1']);
   expect(devicesOf('3,5', 8)).toEqual(['3', '5']);
   expect(devicesOf('', 8)).toEqual([]);
+});
+
+it('reads seconds from the environment, and refuses what is none', () => {
+  const read = (LIMIT?: string, least?: 0 | 1) => seconds({ LIMIT }, 'LIMIT', 600, least);
+  expect([read(), read(''), read('2.5'), read('0', 0)]).toEqual([600, 600, 2.5, 0]);
+  for (const wrong of ['10m', '-1', '0', 'Infinity'])
+    expect(() => read(wrong)).toThrow(`LIMIT=${wrong}: expected a number of seconds above 0.`);
+  expect(() => read('off', 0)).toThrow('LIMIT=off: expected a number of seconds, or 0 for never.');
 });

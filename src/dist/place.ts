@@ -81,10 +81,16 @@ export const plannedRanks = (env: Environment): number =>
   env.ATTUNE_PLANNED_RANKS === undefined ? (readPlace(env)?.size ?? 1) : count(env, 'ATTUNE_PLANNED_RANKS');
 
 /** Seconds to wait for all ranks at the start. */
-export const startSeconds = (env: Environment): number => seconds(env.ATTUNE_DIST_START, 300);
+export const startSeconds = (env: Environment): number => seconds(env, 'ATTUNE_DIST_START', 300);
 
-export const seconds = (text: string | undefined, otherwise: number): number =>
-  text !== undefined && Number(text) > 0 ? Number(text) : otherwise;
+/** The seconds that a variable holds, or others where it is not set or empty. */
+export function seconds(env: Environment, name: string, otherwise: number, least: 0 | 1 = 1): number {
+  const text = env[name];
+  if (text === undefined || text === '') return otherwise;
+  const value = Number(text);
+  if (Number.isFinite(value) && (least === 0 ? value >= 0 : value > 0)) return value;
+  throw new UserError(`${name}=${text}: expected a number of seconds${least === 0 ? ', or 0 for never' : ' above 0'}.`);
+}
 
 function fromTorchrun(env: Environment): Place | undefined {
   const size = count(env, 'WORLD_SIZE');

@@ -71,14 +71,15 @@ async function open(env: Readonly<Record<string, string | undefined>>): Promise<
   const place = readPlace(env);
   if (place === undefined) return soloWorld;
   checkDistributed();
-  const timeoutMs = 1000 * seconds(env.ATTUNE_DIST_TIMEOUT, 600);
+  const timeoutMs = 1000 * seconds(env, 'ATTUNE_DIST_TIMEOUT', 600);
   const startMs = startSeconds(env) * 1000;
+  const hangSeconds = seconds(env, 'ATTUNE_DIST_HANG', 8, 0);
   await addressesOf(place.host, { patienceMs: place.startedBy === 'kubernetes' ? startMs : 0 });
   const waiting = startNotice(place, startMs);
   const store = await SharedStore.tcp(place, startMs, { onWait: waiting, isAgain: isStartedAgain(env) });
   const world = await SharedWorld.open(store, place, { timeoutMs, startMs, onWait: waiting });
   waiting.over();
-  startWatching(place, env.ATTUNE_DIST_HANG === '0' ? 0 : seconds(env.ATTUNE_DIST_HANG, 8), env);
+  startWatching(place, hangSeconds, env);
   leaveInOrder(store, place, { patience: Math.min(30, timeoutMs / 1000), hasFailed: () => world.hasFailed });
   return world;
 }

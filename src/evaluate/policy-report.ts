@@ -116,6 +116,8 @@ export function summaryRows(summary: PolicySummary): [string, string][] {
     ['length in tokens', `${short(length.mean)} ± ${short(length.std)}`],
     ['ended by itself', short(summary.ended)],
   );
+  if (summary.truncated > 0)
+    rows.push(['truncated', `${summary.truncated} responses have more tokens than the reward model reads`]);
   if (kl !== undefined)
     rows.push(['KL to the reference', `${short(kl.per_response)} per response, ${short(kl.per_token)} per token`]);
   if (duel !== undefined)

@@ -59,6 +59,8 @@ export interface EvaluatedResponse {
   correct?: boolean;
   lengthTokens: number;
   ended: boolean;
+  /** The reward model could not read all of it: the reward is that of its last tokens alone. */
+  truncated?: boolean;
 }
 
 /** The summary of an evaluation, and every prompt with its responses. */
@@ -77,6 +79,8 @@ export interface PolicySummary {
   pass_at_k?: Record<string, number>;
   length_tokens: Summary;
   ended: number;
+  /** Responses, greedy and sampled, that the reward model could not read whole; the opponent's are among them. */
+  truncated: number;
   /**
    * Over sampled responses (greedy ones if none are sampled): Σ_t log π − log πref of a response, and its mean per
    * token.
@@ -134,6 +138,7 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
     ...correctness(own, groups),
     length_tokens: summarise(own.map(({ lengthTokens }) => lengthTokens)),
     ended: meanOf(own.map(({ ended }) => Number(ended))),
+    truncated: [...own, ...groups.flat(), ...(others ?? [])].filter((response) => response.truncated).length,
     ...(kl && { kl: { per_response: kl.perResponse, per_token: kl.perToken } }),
     ...(others && { win_rate: winRate(own, others) }),
   };
@@ -169,13 +174,14 @@ async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicy
   return await evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);
 }
 
-const evaluated = ({ response, score, parts, correct, responseIds, ended }: Rollout): EvaluatedResponse => ({
+const evaluated = ({ response, score, parts, correct, responseIds, ended, truncated }: Rollout): EvaluatedResponse => ({
   text: response,
   reward: score,
   parts,
   correct,
   lengthTokens: responseIds.length,
   ended,
+  ...(truncated && { truncated }),
 });
 
 function correctness(

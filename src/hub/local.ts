@@ -3,7 +3,7 @@
  * checkpoint; any other folder for itself.
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 
 const modelFiles = ['config.json', 'adapter_config.json', 'tokenizer.json'];
@@ -22,6 +22,13 @@ export function modelFolderOf(folder: string): string {
   const found = saved.map((name) => join(folder, name)).find(hasModel);
   if (found === undefined) throw new UserError(`${folder} is a run that has saved no model yet.`);
   return found;
+}
+
+/** Where an adapter's base lies on this disk: a relative path starts at the current folder, or at the adapter's own. */
+export function adapterBaseFolder(adapter: string, base: string): string | undefined {
+  return [resolve(base), resolve(adapter, base)].find((place) =>
+    ['adapter_config.json', 'config.json'].some((file) => existsSync(join(place, file))),
+  );
 }
 
 /** Refuses a folder without any of a model's files, and names the model that lies in it. */

@@ -37,6 +37,22 @@ for (const [name, weights, tokenizer, template] of [
   writeFileSync(at(name, 'train_config.json'), name);
 }
 
+// An adapter that names its base by a path beside it; its copies lie beside a copy of the base, and beside another model.
+for (const [place, base] of [
+  ['here', 'one'],
+  ['moved', 'copy'],
+  ['elsewhere', 'trained'],
+] as const) {
+  mkdirSync(at(place, 'adapter'), { recursive: true });
+  const config = { peft_type: 'LORA', base_model_name_or_path: '../base' };
+  writeFileSync(at(place, 'adapter', 'adapter_config.json'), JSON.stringify(config));
+  writeFileSync(at(place, 'adapter', 'adapter_model.safetensors'), 'adapter');
+  symlinkSync(at(base), at(place, 'base'));
+}
+mkdirSync(at('linked'));
+symlinkSync(at('here', 'adapter'), at('linked', 'adapter'));
+symlinkSync(at('trained'), at('linked', 'base'));
+
 it.each([
   ['a path through another folder', at('a'), `${folder}/b/../a/`],
   ['a relative path', at('a'), relative(process.cwd(), at('a'))],
@@ -48,6 +64,7 @@ it.each([
   ['a name that was never fetched', 'org/other', 'org/other@main'],
   ['a folder that was moved', at('gone'), at('a')],
   ['a copy', at('one'), at('copy')],
+  ['an adapter that was copied with its base', at('here', 'adapter'), at('moved', 'adapter')],
   ['a name whose files were brought along', 'org/other', at('a')],
 ])('knows a model by %s', async (_, was, is) => {
   expect(await same(was, is)).toBe(true);
@@ -58,6 +75,8 @@ it.each([
   ['one with other weights of the same size', at('one'), at('trained')],
   ['one with another tokenizer', at('one'), at('spelt')],
   ['one with another chat template', at('one'), at('worded')],
+  ['the same adapter beside another base', at('here', 'adapter'), at('elsewhere', 'adapter')],
+  ['a link to the adapter beside another base', at('here', 'adapter'), at('linked', 'adapter')],
   ['a folder that is not there', at('a'), at('gone')],
   ['a name on the hub', at('a'), 'org/other'],
   ['another name', 'org/other', 'org/cached'],

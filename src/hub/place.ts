@@ -1,10 +1,10 @@
 /** What a model's name means on this machine. Nothing is asked of the hub, and nothing is fetched. */
-import { realpath, stat } from 'node:fs/promises';
+import { readFile, realpath, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import { RepoCache } from './cache.ts';
-import { modelFolderOf } from './local.ts';
+import { adapterBaseFolder, modelFolderOf } from './local.ts';
 import { holdSameModel } from './same-files.ts';
 import { type HubOptions, hubSettings } from './settings.ts';
 
@@ -30,21 +30,44 @@ export const isRepoName = (model: string): boolean =>
 export async function isSameModel(was: string, is: string, options: HubOptions = {}): Promise<boolean> {
   if (was === is) return true;
   const [before, now] = await Promise.all([was, is].map((name) => placeOf(name, options)));
-  if (before !== undefined)
-    return now !== undefined && (before === now || (await holdSameModel(before, now).catch(() => false)));
+  if (before !== undefined) return now !== undefined && holdSame(before, now, options);
   if (!isRepoName(was) || (await isFolder(namedPath(is)))) return true;
   return repoPlace(was) === repoPlace(is);
 }
 
-/** A model's folder, links followed, or that of its copy in the hub's cache; undefined where there is neither. */
+/** Adapters have to be on the same base, too, which the same path beside each of them may not be. */
+async function holdSame(before: string, now: string, options: HubOptions): Promise<boolean> {
+  const [one, other] = await Promise.all([before, now].map((folder) => realpath(folder)));
+  if (one !== other && !(await holdSameModel(before, now).catch(() => false))) return false;
+  const [base, otherBase] = await Promise.all([before, now].map(baseOf));
+  if (base === undefined || otherBase === undefined) return base === otherBase;
+  return isSameModel(base, otherBase, options);
+}
+
+/** The name or the folder of an adapter's base; undefined where the folder is no adapter's. */
+async function baseOf(folder: string): Promise<string | undefined> {
+  const text = await readFile(join(folder, 'adapter_config.json'), 'utf8').catch(() => undefined);
+  if (text === undefined) return undefined;
+  try {
+    const { base_model_name_or_path: base, revision } = JSON.parse(text);
+    if (typeof base !== 'string') return undefined;
+    const place = adapterBaseFolder(folder, base) ?? (typeof revision === 'string' ? `${base}@${revision}` : base);
+    return place === resolve(folder) ? undefined : place;
+  } catch {
+    return undefined; // as one that names itself, refused where it is loaded
+  }
+}
+
+/** A model's folder, or that of its copy in the hub's cache; undefined where there is neither. */
 async function placeOf(model: string, options: HubOptions): Promise<string | undefined> {
   const path = namedPath(model);
-  if (await isFolder(path)) return realpath(modelFolderOf(path));
+  if (await isFolder(path)) return modelFolderOf(path);
   if (!isRepoName(model)) return undefined;
   const [repo, revision = 'main'] = splitRevision(model);
   const cache = new RepoCache((await hubSettings(options)).cacheDir, 'model', repo);
   const commit = await cache.commitOf(revision);
-  return commit === undefined ? undefined : realpath(cache.snapshot(commit)).catch(() => undefined);
+  const snapshot = commit === undefined ? undefined : cache.snapshot(commit);
+  return snapshot !== undefined && (await isFolder(snapshot)) ? snapshot : undefined;
 }
 
 export const isFolder = async (path: string): Promise<boolean> =>

@@ -58,5 +58,5 @@ export {
 } from './lora/lora.ts';
 export { Model, type ModelNotes } from './model.ts';
 export { type Precision, precisions } from './precision.ts';
-export { type HeadOutputOptions, headOutputs, type ScoredSequence } from './score.ts';
+export { type HeadOutputOptions, headOutputBatches, headOutputs, type ScoredSequence } from './score.ts';
 export { generate, LanguageModel, stream, type TextRequest, type TextResponse } from './text/language-model.ts';

@@ -33,38 +33,45 @@ export interface HeadOutputOptions {
 export function headOutputs(
   model: Model,
   sequences: readonly ScoredSequence[],
-  { tokenBudget = 16384, precision = 'exact' }: HeadOutputOptions = {},
+  options: HeadOutputOptions = {},
 ): Float32Array[] {
+  return [...headOutputBatches(model, sequences, options)].flat();
+}
+
+/** What `headOutputs` gives, batch by batch: between two of them a caller may do other work, or stop. */
+export function* headOutputBatches(
+  model: Model,
+  sequences: readonly ScoredSequence[],
+  { tokenBudget = 16384, precision = 'exact' }: HeadOutputOptions = {},
+): Generator<Float32Array[]> {
   const { head, decoder } = model;
   checkArguments('headOutputs', { tokenBudget, precision }, { tokenBudget: atLeast(1), precision: oneOf(precisions) });
   const fast = precision === 'fast' && scoresFast(model);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
   for (const sequence of sequences) checkPlaces(sequence);
-  const results: Float32Array[] = [];
   const prompted = sequences.map(({ ids, places, promptLength = 0 }) => ({
     ids: Int32Array.from(ids),
     places,
     promptLength,
   }));
-  withoutDropout(decoder, () => {
-    for (const batch of responseBatches(prompted, { tokens: tokenBudget }, decoder)) {
-      const values = scope(() =>
-        noGrad(() => {
-          const tokens = packShared(batch, decoder);
-          const rows = integers(placesIn(batch, tokens), { device: model.device });
-          const states = () => decoder.forwardAt(tokens, rows);
-          return head.forward(fast ? withFastProducts(decoder, states) : states()).numbers();
-        }),
-      );
-      let at = 0;
-      for (const { places } of batch) {
-        const end = at + places.length * head.outputs;
-        results.push(Float32Array.from(values.slice(at, end)));
-        at = end;
-      }
-    }
-  });
-  return results;
+  const outputsOf = (batch: typeof prompted) =>
+    scope(() =>
+      noGrad(() => {
+        const tokens = packShared(batch, decoder);
+        const rows = integers(placesIn(batch, tokens), { device: model.device });
+        const states = () => decoder.forwardAt(tokens, rows);
+        return head.forward(fast ? withFastProducts(decoder, states) : states()).numbers();
+      }),
+    );
+  for (const batch of responseBatches(prompted, { tokens: tokenBudget }, decoder)) {
+    const values = withoutDropout(decoder, () => outputsOf(batch));
+    let at = 0;
+    yield batch.map(({ places }) => {
+      const start = at;
+      at += places.length * head.outputs;
+      return Float32Array.from(values.slice(start, at));
+    });
+  }
 }
 
 /** A place outside its sequence would be read from a neighbour's tokens. */

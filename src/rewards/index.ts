@@ -19,6 +19,7 @@ export {
   aggregateSteps,
   type LoadRewardOptions,
   loadRewardModel,
+  type ModelScoreOptions,
   type RewardModelOptions,
   RewardModelScorer,
   type StepAggregation,

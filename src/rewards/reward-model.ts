@@ -12,7 +12,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { atLeast, checkArguments, flag, limit, oneOf, type Rule, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
-import { headOutputs, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
+import { headOutputBatches, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
 import { precisions, scoresFast } from '../models/precision.ts';
 import { Tokenizer } from '../text/index.ts';
 import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';
@@ -35,6 +35,12 @@ export interface RewardModelOptions {
   precision?: Precision;
   /** Prompts are cut from their beginning so that a sequence fits; the training's limit unless given. */
   maxLength?: number;
+}
+
+/** Options of a reward model's call. */
+export interface ModelScoreOptions extends ScoreOptions {
+  /** Most tokens that go through the model before other work may run, where the model was given no `tokenBudget` of its own. */
+  tokenBudget?: number;
 }
 
 const optionRules: Record<keyof RewardModelOptions, Rule> = {
@@ -89,7 +95,7 @@ export class RewardModelScorer implements RewardScorer {
     return this.#options.precision === 'fast' && scoresFast(this.model) ? 'fast' : 'exact';
   }
 
-  async score(items: readonly RewardItem[], options: ScoreOptions = {}): Promise<number[]> {
+  async score(items: readonly RewardItem[], options: ModelScoreOptions = {}): Promise<number[]> {
     const scores = await this.#scores(items, options);
     if (!this.#options.normalise) return scores;
     const { mean, std } = this.notes;
@@ -108,23 +114,28 @@ export class RewardModelScorer implements RewardScorer {
     return this.#outputs(items, options);
   }
 
-  async #scores(items: readonly RewardItem[], options: ScoreOptions): Promise<number[]> {
+  async #scores(items: readonly RewardItem[], options: ModelScoreOptions): Promise<number[]> {
     const outputs = await this.#outputs(items, options);
     return outputs.map((output) => scoreOf(this.notes.type, output, this.#options.steps));
   }
 
-  async #outputs(items: readonly RewardItem[], { signal, onTruncated }: ScoreOptions): Promise<Float32Array[]> {
+  async #outputs(items: readonly RewardItem[], options: ModelScoreOptions): Promise<Float32Array[]> {
     checkItems(items);
+    const { signal, onTruncated } = options;
     const sequences = await this.#reader.sequences(items);
     if (onTruncated !== undefined)
       for (const [i, item] of items.entries()) if (sequences[i]?.truncated) onTruncated(item);
     const outputs: Float32Array[] = [];
-    const { tokenBudget, precision } = this.#options;
-    // In chunks, so that other work can run between them and a long list can be aborted.
+    const { tokenBudget = options.tokenBudget, precision } = this.#options;
     for (let start = 0; start < sequences.length; start += 64) {
+      const some = sequences.slice(start, start + 64);
       signal?.throwIfAborted();
-      outputs.push(...headOutputs(this.model, sequences.slice(start, start + 64), { tokenBudget, precision }));
-      await turn();
+      // Batch by batch, so that other work can run between them and a long list can be aborted.
+      for (const batch of headOutputBatches(this.model, some, { tokenBudget, precision })) {
+        outputs.push(...batch);
+        await turn();
+        signal?.throwIfAborted();
+      }
     }
     return outputs;
   }

@@ -3,7 +3,9 @@ import { type DatasetSpec, openDataset } from '../data/index.ts';
 import { promptKey } from '../data/shapes/shapes.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
+import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
+import { spelled } from '../spelling.ts';
 import type { Message } from '../text/index.ts';
 import { type PolicyPrompt, type PromptSource, type PromptWriter, promptsFingerprint } from './prompts.ts';
 
@@ -58,6 +60,8 @@ export interface DatasetPromptOptions {
   testPrompts?: number;
   evalPrompts: number;
   seed: number;
+  /** Shows the download of a hub dataset. */
+  progress?: Progress;
 }
 
 export interface DatasetPrompts {
@@ -94,7 +98,16 @@ export async function datasetPrompts(writer: PromptWriter, options: DatasetPromp
       if (prompt === undefined) tooLong++;
       return prompt === undefined ? [] : [{ ...prompt, answer: row.answer }];
     });
-  return { train: written(chosen), evaluation: written(held), tooLong };
+  const [train, evaluation] = [written(chosen), written(held)];
+  if (tooLong > 0)
+    options.progress
+      ?.start('prompts')
+      .done(
+        spelled(
+          `${tooLong} of ${chosen.length + held.length} are longer than --prompt-max-length or the room that --max-new-tokens leaves, ${writer.maxLength} tokens, and are left out`,
+        ),
+      );
+  return { train, evaluation, tooLong };
 }
 
 type Row = { prompt: Message[]; answer?: string };
@@ -110,7 +123,7 @@ async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
   }
 }
 
-async function rowsOf({ dataset, subset }: DatasetPromptOptions, split: string): Promise<Row[]> {
-  const options = { shape: 'prompts' as const, split, subset, hub: datasetHub() };
+async function rowsOf({ dataset, subset, progress }: DatasetPromptOptions, split: string): Promise<Row[]> {
+  const options = { shape: 'prompts' as const, split, subset, hub: datasetHub({ progress }) };
   return (await openDataset(dataset, options)).toArray();
 }

@@ -11,6 +11,7 @@ import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { byTokens, type ScoreOptions, scoreLogprobs } from './batches.ts';
 import { drawRollouts } from './drawing.ts';
+import { truncatedShare } from './metrics.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import type { Rollout, RolloutOptions, RolloutSampler } from './rollout.ts';
 
@@ -81,6 +82,7 @@ function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout
     length_mean: of(({ responseIds }) => responseIds.length),
     length_max: Math.max(...greedy.map(({ responseIds }) => responseIds.length)),
     ended: of(({ ended }) => Number(ended)),
+    ...truncatedShare(greedy),
     ...(sampled.length === 0 ? {} : sampledMetrics(sampled)),
     ...byTask(greedy, 'accuracy'),
     ...byTask(sampled, 'pass_at_1'),

@@ -29,6 +29,7 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
     length_mean: meanOf(lengths),
     length_max: Math.max(...lengths),
     ended: meanOf(of(({ ended }) => Number(ended))),
+    ...truncatedShare(sampled),
     ...cutMassOf(sampled),
   };
 }
@@ -40,6 +41,12 @@ function zeroSpreadSplit(sampled: readonly Rollout[]): Record<string, number> {
   const shareOf = (wanted: boolean) =>
     equal.filter((group) => group.every(({ correct }) => correct === wanted)).length / groups.length;
   return { zero_spread_right: shareOf(true), zero_spread_wrong: shareOf(false) };
+}
+
+/** Where the reward model could not read all of some responses: the share of them. */
+export function truncatedShare(rollouts: readonly Rollout[]): Record<string, number> {
+  const cut = rollouts.filter(({ truncated }) => truncated).length;
+  return cut === 0 ? {} : { score_truncated: cut / rollouts.length };
 }
 
 /** Where sampling was truncated: the mean share of the probability that was cut away at a token. */

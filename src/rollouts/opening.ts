@@ -6,6 +6,7 @@
  */
 import type { DatasetSpec } from '../data/index.ts';
 import { UserError } from '../errors.ts';
+import type { Progress } from '../progress.ts';
 import type { FormatOptions, Tokenizer } from '../text/index.ts';
 import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prompts.ts';
 import { type PolicyPrompt, type PromptSource, PromptWriter } from './prompts.ts';
@@ -42,10 +43,16 @@ export interface OpenedPrompts {
   evaluation: PolicyPrompt[];
 }
 
+export interface OpenOptions {
+  /** Rows in memory, in place of the config's dataset. */
+  rows?: DatasetSpec;
+  progress?: Progress;
+}
+
 export async function openPrompts(
   config: PromptsConfig,
   tokenizer: Tokenizer,
-  rows?: DatasetSpec,
+  options: OpenOptions = {},
 ): Promise<OpenedPrompts> {
   const { task, seed, curriculumUp: up, curriculumDown: down } = config;
   if (task !== undefined) {
@@ -56,7 +63,7 @@ export async function openPrompts(
       evaluation: await heldOutPrompts(config, tokenizer),
     };
   }
-  const { train, evaluation, tooLong } = await listsOf(config, tokenizer, rows);
+  const { train, evaluation, tooLong } = await listsOf(config, tokenizer, options);
   if (train.length === 0)
     throw new UserError(
       `There are no prompts to train on: ${evaluation.length} are held out for evaluation (--eval-num-prompts ${config.evalNumPrompts}), and ${tooLong} are longer than --prompt-max-length ${config.promptMaxLength}.`,
@@ -65,10 +72,14 @@ export async function openPrompts(
 }
 
 /** Only the held-out prompts; the set may hold nothing else. */
-export async function heldOutPrompts(config: PromptsConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
+export async function heldOutPrompts(
+  config: PromptsConfig,
+  tokenizer: Tokenizer,
+  options: OpenOptions = {},
+): Promise<PolicyPrompt[]> {
   const { task: tasks, seed } = config;
   if (tasks === undefined) {
-    const { evaluation, tooLong } = await listsOf(config, tokenizer);
+    const { evaluation, tooLong } = await listsOf(config, tokenizer, options);
     if (evaluation.length > 0 || tooLong === 0) return evaluation;
     throw new UserError(
       `There are no prompts to evaluate on: ${tooLong} are longer than --prompt-max-length ${config.promptMaxLength}.`,
@@ -88,7 +99,11 @@ export function promptWriter(config: WritingConfig, tokenizer: Tokenizer): Promp
   });
 }
 
-function listsOf(config: PromptsConfig, tokenizer: Tokenizer, rows?: DatasetSpec): Promise<DatasetPrompts> {
+function listsOf(
+  config: PromptsConfig,
+  tokenizer: Tokenizer,
+  { rows, progress }: OpenOptions,
+): Promise<DatasetPrompts> {
   const { subset, trainPrompts, testPrompts, seed } = config;
   return datasetPrompts(promptWriter(config, tokenizer), {
     dataset: rows ?? (config.dataset as string),
@@ -97,5 +112,6 @@ function listsOf(config: PromptsConfig, tokenizer: Tokenizer, rows?: DatasetSpec
     testPrompts,
     seed,
     evalPrompts: heldOutCount(config),
+    progress,
   });
 }

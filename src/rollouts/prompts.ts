@@ -55,15 +55,20 @@ export class PromptWriter {
     this.#options = options;
   }
 
+  /** The most tokens of a prompt. */
+  get maxLength(): number {
+    return this.#options.maxLength ?? Number.POSITIVE_INFINITY;
+  }
+
   /** Undefined if the prompt is too long. */
   write(index: number, prompt: string | readonly Message[]): PolicyPrompt | undefined {
-    const { maxLength = Number.POSITIVE_INFINITY, system } = this.#options;
+    const { system } = this.#options;
     const asked: readonly Message[] = typeof prompt === 'string' ? [{ role: 'user', content: prompt }] : prompt;
     const messages: readonly Message[] =
       system !== undefined && asked[0]?.role !== 'system' ? [{ role: 'system', content: system }, ...asked] : asked;
     const text = this.#format.prompt(messages);
     const ids = Int32Array.from([...this.#format.bos, ...this.#tokenizer.encode(text)]);
-    return ids.length > maxLength ? undefined : { index, messages, text, ids };
+    return ids.length > this.maxLength ? undefined : { index, messages, text, ids };
   }
 }
 

@@ -41,6 +41,8 @@ export interface Rollout extends PromptedResponse {
   /** The parts of the reward by name, before weights, and their weighted sum. */
   parts: Record<string, number>;
   score: number;
+  /** The reward model could not read all of it: the score is that of its last tokens alone. */
+  truncated?: boolean;
   /** Whether the verifier found it right; undefined without a verifier. */
   correct?: boolean;
   /** A_t of each token, and the one number of the response that is stored. */

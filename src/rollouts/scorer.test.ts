@@ -27,3 +27,17 @@ it('a weight for a reward that is not there is refused', async () => {
     '--reward-weights: there is no reward "verifer". Did you mean "verifier"?',
   );
 });
+
+it.each([
+  [['verifier=1', 'verifier=2'], 'verifier has two weights'],
+  [['verifier=1=2'], '"verifier=1=2" is not name=weight'],
+  [['verifier= '], 'is not name=weight'],
+])('weights %j are refused', async (weights, message) => {
+  await expect(total(weights)).rejects.toThrow(
+    `--reward-weights: ${message.startsWith('is') ? '"verifier= " ' : ''}${message}`,
+  );
+});
+
+it('a weight may stand behind a colon, and spaces around it', async () => {
+  expect(await total(['verifier : 3'])).toBe(3);
+});

@@ -191,13 +191,14 @@ function formatWeight(config: RewardOptions, weights: ReadonlyMap<string, number
 
 /** `verifier=1,format=0.2`. */
 function weightsOf(entries: readonly string[]): Map<string, number> {
-  return new Map(
-    entries.map((entry) => {
-      const [name = '', value = ''] = entry.split(/[=:]/);
-      const weight = Number(value);
-      if (name === '' || value === '' || !Number.isFinite(weight))
-        throw new UserError(`--reward-weights: "${entry}" is not name=weight, such as verifier=1.`);
-      return [name.trim(), weight];
-    }),
-  );
+  const weights = new Map<string, number>();
+  for (const entry of entries) {
+    const [, name, value = ''] = /^\s*([^=:]*[^=:\s])\s*[=:]\s*(\S+)\s*$/.exec(entry) ?? [];
+    const weight = Number(value);
+    if (name === undefined || !Number.isFinite(weight))
+      throw new UserError(`--reward-weights: "${entry}" is not name=weight, such as verifier=1.`);
+    if (weights.has(name)) throw new UserError(`--reward-weights: ${name} has two weights; give it one.`);
+    weights.set(name, weight);
+  }
+  return weights;
 }

@@ -5,14 +5,15 @@ import { frozenCopy } from '../rewards/program/batch.ts';
 import { isReward } from '../rewards/scorer.ts';
 import { type Rollout, rewardItem } from './rollout.ts';
 
-/** Sets each rollout's score and parts by the scorer, and `correct` by the verifier. */
+/** Sets each rollout's score and parts by the scorer, `truncated` by a reward model, and `correct` by the verifier. */
 export async function scoreRollouts(
   scorer: RewardScorer,
   rollouts: readonly Rollout[],
   signal?: AbortSignal,
 ): Promise<void> {
   const items = rollouts.map((rollout) => frozenCopy(rewardItem(rollout)));
-  const { total, parts } = await scoreParts(scorer, items, { signal });
+  const cut = new Set<RewardItem>();
+  const { total, parts } = await scoreParts(scorer, items, { signal, onTruncated: (item) => cut.add(item) });
   const bad = total.find((value) => !isReward(value));
   if (bad !== undefined)
     throw new UserError(
@@ -22,5 +23,6 @@ export async function scoreRollouts(
     rollout.score = total[i] as number;
     rollout.parts = Object.fromEntries(Object.entries(parts).map(([name, values]) => [name, values[i] as number]));
     rollout.correct = isRight(items[i] as RewardItem);
+    if (cut.has(items[i] as RewardItem)) rollout.truncated = true;
   }
 }

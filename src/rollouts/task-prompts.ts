@@ -56,6 +56,12 @@ export class TaskPrompts implements PromptSource {
         throw new UserError(
           `--curriculum moves through difficulties, and ${options.tasks} has one difficulty: give a range, such as ${options.tasks.split(':')[0]}:1-3.`,
         );
+      const names = this.#whole.parts.map(({ task }) => task.name);
+      const twice = names.find((name, i) => names.indexOf(name) !== i);
+      if (twice !== undefined)
+        throw new UserError(
+          `--curriculum moves a task through one range of difficulties, and ${options.tasks} names ${twice} twice: name it once.`,
+        );
       for (const part of this.#whole.parts)
         this.#levels[part.task.name] = { difficulty: part.lowest, success: 0, groups: 0 };
     }

@@ -44,6 +44,8 @@ export function toApiError(error: unknown): ApiError {
       code: 'queue_full',
       headers: { 'Retry-After': String(retryAfterSeconds) },
     });
+  // Nobody reads it, but the log has it.
+  if (error instanceof DOMException && error.name === 'AbortError') return new ApiError(499, 'The client has gone.');
   if (error instanceof UserError) return new ApiError(400, error.message);
   return new ApiError(500, 'The server failed on this request; its log says why.', { code: 'internal_error' });
 }

@@ -24,7 +24,7 @@ export const usageOf = (prompt: number, completion: number): Usage => ({
 interface Asked {
   served: ServedModel;
   request: ChatRequest;
-  prompt: number[];
+  prompt: readonly number[];
   tools: ToolFormat | undefined;
   responses: ReturnType<typeof submit>;
   head: { id: string; created: number; model: string };

@@ -1,6 +1,6 @@
 /** POST /v1/completions: continues a prompt. */
 import { randomUUID } from 'node:crypto';
-import type { SampledResponse } from '../models/index.ts';
+import type { SampledResponse, Token } from '../models/index.ts';
 import { StopText } from '../models/text/stop-text.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { finishReason, type Usage, usageOf } from './chat.ts';
@@ -13,10 +13,13 @@ import { completionPrompts, samplerRequest, stopsOf, submit } from './requests.t
 const defaultTokens = 16;
 
 async function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {
-  const prompts = await completionPrompts(served, request);
-  const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
   const limited = { ...request, max_tokens: request.max_tokens ?? defaultTokens };
-  const submissions = prompts.map((prompt) => submit(served, samplerRequest(served, prompt, limited, top), gone));
+  const prompts = await completionPrompts(served, limited);
+  const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
+  // All or none: of a list that does not fit, nothing is written for nobody.
+  const requests = prompts.map((prompt) => samplerRequest(served, prompt, limited, top));
+  served.sampler.checkQueue(requests.length * (request.n ?? 1));
+  const submissions = requests.map((each) => submit(served, each, gone));
   const head = {
     id: `cmpl-${randomUUID()}`,
     object: 'text_completion',
@@ -32,7 +35,7 @@ export async function completion(served: ServedModel, request: CompletionRequest
   const choices = done.map((response, index) => ({
     index,
     text: response.text ?? '',
-    logprobs: request.logprobs == null ? null : logprobsOf(served.tokenizer, response),
+    logprobs: request.logprobs == null ? null : logprobsOf(served.tokenizer, tokensOf(response)),
     finish_reason: finishReason(response.finish),
   }));
   return {
@@ -54,35 +57,22 @@ export async function streamCompletion(
   const { submissions, head, promptTokens } = await ask(served, request, gone);
   const stream = open();
   const samples = request.n ?? 1;
-  const chunk = (index: number, text: string, finish: string | null) =>
-    JSON.stringify({ ...head, choices: [{ index, text, logprobs: null, finish_reason: finish }] });
+  const event = (choice: object) => JSON.stringify({ ...head, choices: [choice] });
   const counts = await Promise.all(
     submissions.map(async (submission, prompt) => {
-      const texts = Array.from({ length: samples }, () => ({
-        decoder: served.tokenizer.stream({ skipSpecialTokens: true }),
-        stop: new StopText(stopsOf(request)),
-      }));
+      const texts = Array.from(
+        { length: samples },
+        (_, sample) => new StreamedText(served.tokenizer, request, prompt * samples + sample),
+      );
       for await (const tokens of submission.batches()) {
         stream.began();
-        const pieces = new Array<string>(samples).fill('');
-        for (const { sample, id } of tokens) {
-          const text = texts[sample];
-          if (text !== undefined) pieces[sample] += text.stop.push(text.decoder.push(id));
-        }
-        await stream.send(
-          pieces.flatMap((piece, sample) => (piece === '' ? [] : [chunk(prompt * samples + sample, piece, null)])),
-        );
+        for (const token of tokens) texts[token.sample]?.push(token);
+        await stream.send(texts.flatMap((text) => text.take()).map(event));
         if (!stream.open) break;
         await stream.turn(submission.responses);
       }
       const responses = await submission.responses;
-      await stream.send(
-        responses.map(({ finish }, sample) => {
-          const text = texts[sample];
-          const rest = text === undefined ? '' : text.stop.push(text.decoder.flush()) + text.stop.flush();
-          return chunk(prompt * samples + sample, rest, finishReason(finish));
-        }),
-      );
+      await stream.send(responses.flatMap(({ finish }, sample) => texts[sample]?.end(finish) ?? []).map(event));
       return responses.reduce((sum, { ids }) => sum + ids.length, 0);
     }),
   );
@@ -94,18 +84,72 @@ export async function streamCompletion(
   return usage;
 }
 
-function logprobsOf(tokenizer: Tokenizer, { ids, logprobs, topLogprobs }: SampledResponse) {
-  const tokens = ids.map((id) => tokenizer.decode([id]));
-  let offset = 0;
+/** One text of a stream: what was written since its last event. */
+class StreamedText {
+  readonly #index: number;
+  readonly #tokenizer: Tokenizer;
+  readonly #decoder: ReturnType<Tokenizer['stream']>;
+  readonly #stop: StopText;
+  readonly #withLogprobs: boolean;
+  #piece = '';
+  #tokens: ToldToken[] = [];
+  /** Characters of the tokens that were told. */
+  #offset = 0;
+
+  constructor(tokenizer: Tokenizer, request: CompletionRequest, index: number) {
+    this.#index = index;
+    this.#tokenizer = tokenizer;
+    this.#decoder = tokenizer.stream({ skipSpecialTokens: true });
+    this.#stop = new StopText(stopsOf(request));
+    this.#withLogprobs = request.logprobs != null;
+  }
+
+  push(token: Token): void {
+    this.#piece += this.#stop.push(this.#decoder.push(token.id));
+    if (this.#withLogprobs) this.#tokens.push(token);
+  }
+
+  /** The choice of an event; none where there is nothing to tell. */
+  take(): object[] {
+    return this.#piece === '' && this.#tokens.length === 0 ? [] : [this.#choice(null)];
+  }
+
+  end(finish: SampledResponse['finish']): object {
+    this.#piece += this.#stop.push(this.#decoder.flush()) + this.#stop.flush();
+    return this.#choice(finishReason(finish));
+  }
+
+  #choice(finish: string | null): object {
+    const [text, tokens] = [this.#piece, this.#tokens];
+    this.#piece = '';
+    this.#tokens = [];
+    const logprobs = tokens.length === 0 ? null : logprobsOf(this.#tokenizer, tokens, this.#offset);
+    for (const token of logprobs?.tokens ?? []) this.#offset += token.length;
+    return { index: this.#index, text, logprobs, finish_reason: finish };
+  }
+}
+
+type ToldToken = Pick<Token, 'id' | 'logprob' | 'top'>;
+
+const tokensOf = ({ ids, logprobs, topLogprobs }: SampledResponse): ToldToken[] =>
+  ids.map((id, i) => ({
+    ...{ id, logprob: logprobs[i] as number },
+    ...(topLogprobs?.[i] === undefined ? {} : { top: topLogprobs[i] }),
+  }));
+
+/** Tokens in OpenAI's format for completions; the first is `offset` characters from the beginning. */
+function logprobsOf(tokenizer: Tokenizer, told: readonly ToldToken[], offset = 0) {
+  const tokens = told.map(({ id }) => tokenizer.decode([id]));
+  let next = offset;
   return {
     tokens,
-    token_logprobs: Array.from(logprobs),
-    top_logprobs: (topLogprobs ?? []).map((top) =>
-      Object.fromEntries(top.map(({ id, logprob }) => [tokenizer.decode([id]), logprob])),
+    token_logprobs: told.map(({ logprob }) => logprob),
+    top_logprobs: told.flatMap(({ top }) =>
+      top === undefined ? [] : [Object.fromEntries(top.map(({ id, logprob }) => [tokenizer.decode([id]), logprob]))],
     ),
     text_offset: tokens.map((token) => {
-      const at = offset;
-      offset += token.length;
+      const at = next;
+      next += token.length;
       return at;
     }),
   };

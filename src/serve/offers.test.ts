@@ -1,15 +1,15 @@
 /** What one server may offer beside a plain model: adapters on its base, quantised models, reward models. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import OpenAI from 'openai';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LanguageModel } from '../models/index.ts';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { addLora, LanguageModel, loadModelFolder, saveModel } from '../models/index.ts';
 import { loadRewardModel } from '../rewards/index.ts';
 import { liveTensors } from '../tensor/index.ts';
 import { Registry } from './registry.ts';
 import { adapter, question, rewardModel, tiny } from './served.test-support.ts';
-import { type RunningServer, serve } from './server.ts';
+import { type RequestEntry, type RunningServer, serve } from './server.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-offers-'));
 const at = (name: string) => join(folder, name);
@@ -81,6 +81,11 @@ describe('adapters by name', () => {
   });
 });
 
+it('takes no more tokens than the model has positions, whatever is asked for', async () => {
+  using long = new Registry({ dtype: 'float32', maxTokens: 5000, slots: 1 });
+  expect((await long.add('tiny', tiny)).maxTokens).toBe(1024);
+});
+
 describe('a quantised model', () => {
   it.each(['int8', 'int4'] as const)('%s: the text of the same model offline', async (quantType) => {
     using small = new Registry({ dtype: 'float32', maxTokens: 256, slots: 2, quantType });
@@ -117,6 +122,46 @@ describe('/v1/score', () => {
     expect(new Set(scores).size).toBe(3);
   });
 
+  it('others are answered while it scores, and the scores are those of one pass', async () => {
+    const long = Array.from({ length: 60 }, (_, i) => ({
+      messages: question,
+      response: `${i} ${'abu '.repeat(60 + 4 * (i % 12))}`,
+    }));
+    let running = true;
+    const started = performance.now();
+    const scored = post({ items: long }).finally(() => {
+      running = false;
+    });
+    let longestWait = 0;
+    while (running) {
+      const asked = performance.now();
+      expect((await fetch(`${server.url}/health`)).status).toBe(200);
+      longestWait = Math.max(longestWait, performance.now() - asked);
+    }
+    expect(longestWait).toBeLessThan((performance.now() - started) / 2);
+    using scorer = await loadRewardModel(at('judge'), { dtype: 'float32' });
+    const scores = await scorer.score(long.map(({ messages, response }) => ({ prompt: messages, response })));
+    expect(((await scored).body.data as { score: number }[]).map(({ score }) => score)).toEqual(scores);
+  });
+
+  it('stops when the client goes away', async () => {
+    const entries: RequestEntry[] = [];
+    await using watched = await serve(registry, { port: 0, onRequest: (entry) => void entries.push(entry) });
+    const leaving = new AbortController();
+    const asked = fetch(`${watched.url}/v1/score`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({
+        items: Array.from({ length: 400 }, () => ({ prompt: 'x', response: 'abu '.repeat(100) })),
+      }),
+      signal: leaving.signal,
+    });
+    for (let i = 0; i < 3; i++) await fetch(`${watched.url}/health`);
+    leaving.abort();
+    await expect(asked).rejects.toThrow();
+    await vi.waitFor(() => expect(entries.find(({ route }) => route === '/v1/score')?.status).toBe(499), 20_000);
+  });
+
   it('marks scores of texts that it could not read whole', async () => {
     const { body } = await post({ items: [items[0], { messages: question, response: 'abu '.repeat(600) }] });
     expect(body.data).toEqual([
@@ -137,6 +182,16 @@ describe('/v1/score', () => {
     await expect(ask('judge', 0)).rejects.toThrow(/not served here/);
     using other = new Registry();
     await expect(other.add('judge', at('judge'))).rejects.toThrow(/--reward-model/);
+    {
+      using trained = loadModelFolder(tiny, { dtype: 'float32' });
+      addLora(trained, { r: 2 });
+      trained.addHead('reward', 1);
+      saveModel(trained, at('judge-adapter'));
+    }
+    cpSync(join(tiny, 'tokenizer.json'), at('judge-adapter/tokenizer.json'));
+    await expect(other.add('judge', at('judge-adapter'))).rejects.toThrow(/is a reward model: .*--reward-model/);
+    await other.add('tiny', tiny);
+    expect(() => other.addAdapter('judge', at('judge-adapter'))).toThrow(/is a reward model: .*--reward-model/);
   });
 });
 

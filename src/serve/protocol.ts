@@ -1,6 +1,6 @@
 /** Requests of OpenAI's API, and how fields are treated that this server does not support. */
 import { z } from 'zod';
-import { nearest } from '../errors.ts';
+import { suggestion } from '../errors.ts';
 import { expectation } from '../expectation.ts';
 import { lookup } from '../lookup.ts';
 import { ApiError } from './api-error.ts';
@@ -8,27 +8,45 @@ import { ApiError } from './api-error.ts';
 const text = z.union([
   z.string(),
   z
-    .array(z.object({ type: z.literal('text'), text: z.string() }))
+    .array(z.strictObject({ type: z.literal('text'), text: z.string() }))
     .transform((parts) => parts.map((part) => part.text).join('')),
 ]);
 
-const toolCall = z.object({
+const toolCall = z.strictObject({
   id: z.string().optional(),
   type: z.literal('function').optional(),
-  function: z.object({ name: z.string(), arguments: z.string() }),
+  /** Of a stream's delta; a client may send it back. */
+  index: z.number().optional(),
+  function: z.strictObject({ name: z.string(), arguments: z.string() }),
 });
 
-const message = z.object({
-  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
-  content: text.nullish(),
-  name: z.string().optional(),
-  tool_calls: z.array(toolCall).optional(),
-  tool_call_id: z.string().optional(),
-});
+/** Clients send messages back as they were given, with fields that are null. */
+const withoutNulls = (value: unknown): unknown =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? Object.fromEntries(Object.entries(value).filter(([, each]) => each !== null))
+    : value;
 
-const tool = z.object({
+const message = z.preprocess(
+  withoutNulls,
+  z
+    .strictObject({
+      role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
+      content: text.optional(),
+      name: z.string().optional(),
+      tool_calls: z.array(toolCall).optional(),
+      tool_call_id: z.string().optional(),
+      /** An assistant's thinking, for templates that write it. */
+      reasoning_content: z.string().optional(),
+    })
+    .refine(({ role, content, tool_calls: calls }) => content !== undefined || (role === 'assistant' && calls), {
+      path: ['content'],
+      message: 'is required; only a message of the assistant that has tool_calls may lack it.',
+    }),
+);
+
+const tool = z.strictObject({
   type: z.literal('function'),
-  function: z.object({
+  function: z.strictObject({
     name: z.string().regex(/^[\w.-]{1,64}$/, 'letters, digits, _ . and -, at most 64'),
     description: z.string().optional(),
     parameters: z.record(z.string(), z.unknown()).optional(),
@@ -37,11 +55,11 @@ const tool = z.object({
 });
 
 const responseFormat = z.discriminatedUnion('type', [
-  z.object({ type: z.literal('text') }),
-  z.object({ type: z.literal('json_object') }),
-  z.object({
+  z.strictObject({ type: z.literal('text') }),
+  z.strictObject({ type: z.literal('json_object') }),
+  z.strictObject({
     type: z.literal('json_schema'),
-    json_schema: z.object({
+    json_schema: z.strictObject({
       name: z.string().optional(),
       description: z.string().optional(),
       schema: z.union([z.boolean(), z.record(z.string(), z.unknown())]).optional(),
@@ -49,6 +67,22 @@ const responseFormat = z.discriminatedUnion('type', [
     }),
   }),
 ]);
+
+/** Names of fields below the top, for suggestions. */
+const nestedNames = [
+  ...['role', 'content', 'name', 'tool_calls', 'tool_call_id', 'reasoning_content', 'function', 'arguments', 'type'],
+  ...[
+    'description',
+    'parameters',
+    'strict',
+    'json_schema',
+    'schema',
+    'include_usage',
+    'prompt',
+    'messages',
+    'response',
+  ],
+];
 
 /** Fields of both kinds of completion. */
 const sampling = {
@@ -58,45 +92,72 @@ const sampling = {
   top_p: z.number().gt(0).max(1).nullish(),
   top_k: z.number().int().min(0).nullish(),
   min_p: z.number().min(0).max(1).nullish(),
-  repetition_penalty: z.number().gt(0).nullish(),
+  // Outside of this, logits are too large or too close to be numbers of their own.
+  repetition_penalty: z.number().min(0.01).max(100).nullish(),
   n: z.number().int().min(1).max(128).nullish(),
   seed: z.number().int().nullish(),
   stop: z.union([z.string(), z.array(z.string()).max(16)]).nullish(),
   stream: z.boolean().nullish(),
-  stream_options: z.object({ include_usage: z.boolean().optional() }).nullish(),
+  stream_options: z
+    .strictObject({ include_usage: z.boolean().optional(), include_obfuscation: z.boolean().optional() })
+    .nullish(),
   user: z.string().optional(),
 };
 
-export const chatRequest = z.object({
-  ...sampling,
-  messages: z.array(message).min(1),
-  max_completion_tokens: z.number().int().min(1).nullish(),
-  logprobs: z.boolean().nullish(),
-  top_logprobs: z.number().int().min(0).max(20).nullish(),
-  tools: z.array(tool).nullish(),
-  tool_choice: z
-    .union([
-      z.enum(['none', 'auto', 'required']),
-      z.object({ type: z.literal('function'), function: z.object({ name: z.string() }) }),
-    ])
-    .nullish(),
-  /** False allows at most one call where calls are required. */
-  parallel_tool_calls: z.boolean().nullish(),
-  response_format: responseFormat.nullish(),
-  /** Further variables of the chat template, such as enable_thinking. */
-  chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
-});
+export const chatRequest = z
+  .object({
+    ...sampling,
+    messages: z.array(message).min(1),
+    max_completion_tokens: z.number().int().min(1).nullish(),
+    logprobs: z.boolean().nullish(),
+    top_logprobs: z.number().int().min(0).max(20).nullish(),
+    tools: z.array(tool).nullish(),
+    tool_choice: z
+      .union([
+        z.enum(['none', 'auto', 'required']),
+        z.strictObject({ type: z.literal('function'), function: z.strictObject({ name: z.string() }) }),
+      ])
+      .nullish(),
+    /** False allows at most one call where calls are required. */
+    parallel_tool_calls: z.boolean().nullish(),
+    response_format: responseFormat.nullish(),
+    /** Further variables of the chat template, such as enable_thinking. */
+    chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
+  })
+  .refine(({ tools, tool_choice: choice }) => choice == null || (tools ?? []).length > 0, {
+    path: ['tool_choice'],
+    message: 'there are no tools to choose from.',
+  })
+  .refine(({ logprobs, top_logprobs: top }) => top == null || logprobs === true, {
+    path: ['top_logprobs'],
+    message: 'needs logprobs: true.',
+  });
 export type ChatRequest = z.output<typeof chatRequest>;
 
-const ids = z.array(z.number().int().min(0));
+type Prompt = string | string[] | number[] | number[][];
+
+const isIds = (value: unknown): boolean =>
+  Array.isArray(value) && value.length > 0 && value.every((id) => Number.isSafeInteger(id) && id >= 0);
+/** Not a union of lists: zod would keep a fault of each of a million ids that is no text. */
+const isPrompt = (value: unknown): boolean =>
+  typeof value === 'string' ||
+  isIds(value) ||
+  (Array.isArray(value) &&
+    value.length > 0 &&
+    (value.every((each) => typeof each === 'string') || value.every((each) => isIds(each))));
+
 export const completionRequest = z.object({
   ...sampling,
-  prompt: z.union([z.string(), z.array(z.string()).min(1), ids.min(1), z.array(ids).min(1)]),
+  prompt: z.custom<Prompt>(isPrompt, 'expected text or a list of token ids, or a list of these.'),
   logprobs: z.number().int().min(0).max(20).nullish(),
 });
 export type CompletionRequest = z.output<typeof completionRequest>;
 
-const scored = z.object({ prompt: z.string().optional(), messages: z.array(message).optional(), response: z.string() });
+const scored = z.strictObject({
+  prompt: z.string().optional(),
+  messages: z.array(message).optional(),
+  response: z.string(),
+});
 export const scoreRequest = z.object({
   model: z.string().optional(),
   items: z.array(scored).min(1).max(1024),
@@ -116,7 +177,7 @@ const neutral: Record<string, (value: unknown) => boolean> = {
   suffix: (value) => value === '',
 };
 
-/** The parsed body, or a 400 that names each fault; an unknown field is a fault. */
+/** The parsed body, or a 400 that names each fault; an unknown field is a fault, wherever it is. */
 export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown): z.output<Schema> {
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new ApiError(400, "The request's body is a JSON object.");
@@ -124,19 +185,24 @@ export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown
   for (const [name, value] of Object.entries(body)) {
     if (known.includes(name) || harmless.has(name) || value === null) continue;
     if (lookup(neutral, name)?.(value)) continue;
-    const near = nearest(name, known);
-    throw new ApiError(400, `"${name}" is not offered here.${near === undefined ? '' : ` Did you mean "${near}"?`}`, {
-      param: name,
-      code: 'unsupported_parameter',
-    });
+    throw notOffered(name, suggestion(name, known));
   }
   const result = schema.safeParse(body);
   if (result.success) return result.data as z.output<Schema>;
-  const faults = result.error.issues.map(
+  const { issues } = result.error;
+  const unknown = issues.find((issue) => issue.code === 'unrecognized_keys');
+  if (unknown !== undefined) {
+    const [name = ''] = unknown.keys;
+    throw notOffered([...unknown.path, name].join('.'), suggestion(name, nestedNames));
+  }
+  const faults = issues.map(
     (issue) => `${issue.path.join('.') || 'body'}: ${expectation(issue, valueAt(body, issue.path))}`,
   );
-  throw new ApiError(400, faults.join('; '), { param: String(result.error.issues[0]?.path[0] ?? '') });
+  throw new ApiError(400, faults.join('; '), { param: String(issues[0]?.path[0] ?? '') });
 }
+
+const notOffered = (name: string, near: string): ApiError =>
+  new ApiError(400, `"${name}" is not offered here.${near}`, { param: name, code: 'unsupported_parameter' });
 
 function valueAt(body: unknown, path: readonly PropertyKey[]): unknown {
   let value = body;

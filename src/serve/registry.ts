@@ -1,6 +1,7 @@
 /** The models that a server offers by name: language models, adapters on them, and reward models. */
 import { UserError } from '../errors.ts';
 import type { ResolveOptions } from '../hub/hub.ts';
+import type { ScoreHead } from '../models/decoder/head.ts';
 import {
   type CacheDtype,
   type LoadOptions,
@@ -68,8 +69,7 @@ export class Registry {
     this.#checkFree(name);
     const tokenizer = await loadTokenizer(source, this.#options.progress);
     const model = this.#owned.use(await loadModel(source, this.#options));
-    if (model.head !== null && model.adapters === null)
-      throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);
+    refuseHead(source, model.head);
     return this.addLoaded(name, model, tokenizer);
   }
 
@@ -79,7 +79,8 @@ export class Registry {
     model.train(false);
     const { spec, device } = model.decoder;
     const usual = device === 'cpu' ? 4096 : 8192;
-    const maxLength = this.#options.maxTokens ?? Math.min(usual, spec.maxPositions ?? usual);
+    // Beyond its positions a model is untrained, and some fail.
+    const maxLength = Math.min(this.#options.maxTokens ?? usual, spec.maxPositions);
     const sampler = this.#owned.use(
       new Sampler(model, {
         tokenizer,
@@ -102,7 +103,7 @@ export class Registry {
     const base = on === undefined ? this.models[0] : this.#served.get(on);
     if (base === undefined) throw new UserError(`There is no model "${on ?? ''}" to put the adapter "${name}" on.`);
     const adapter = name.replace(/[^\w-]/g, '_');
-    loadAdapter(base.model, folder, { name: adapter });
+    refuseHead(folder, loadAdapter(base.model, folder, { name: adapter }).head);
     return this.#offer({ ...base, name, adapter });
   }
 
@@ -116,24 +117,13 @@ export class Registry {
   find(name: string | undefined): ServedModel {
     const found = name === undefined ? this.models[0] : this.#served.get(name);
     if (found !== undefined) return found;
-    throw new ApiError(
-      404,
-      `The model "${name}" is not served here. There are: ${[...this.#served.keys()].join(', ')}.`,
-      {
-        param: 'model',
-        code: 'model_not_found',
-      },
-    );
+    throw missing('model', name, [...this.#served.keys()]);
   }
 
   findReward(name: string | undefined): RewardModelScorer {
     const found = name === undefined ? [...this.#rewards.values()][0] : this.#rewards.get(name);
     if (found !== undefined) return found;
-    const known = this.rewardModels.length === 0 ? 'none' : this.rewardModels.join(', ');
-    throw new ApiError(404, `The reward model "${name ?? ''}" is not served here. There are: ${known}.`, {
-      param: 'model',
-      code: 'model_not_found',
-    });
+    throw missing('reward model', name, this.rewardModels);
   }
 
   dispose(): void {
@@ -151,4 +141,16 @@ export class Registry {
   #checkFree(name: string): void {
     if (this.#served.has(name)) throw new UserError(`Two models are named "${name}": name one of them, NAME=MODEL.`);
   }
+}
+
+/** A value head is what a critic left; all others make a model one that scores. */
+function refuseHead(source: string, head: ScoreHead | null): void {
+  if (head !== null && head.kind !== 'value')
+    throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);
+}
+
+function missing(what: string, name: string | undefined, known: readonly string[]): ApiError {
+  const there = known.length === 0 ? `There is no ${what} here.` : `There are: ${known.join(', ')}.`;
+  const message = name === undefined ? there : `The ${what} "${name}" is not served here. ${there}`;
+  return new ApiError(404, message, { param: 'model', code: 'model_not_found' });
 }

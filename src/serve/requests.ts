@@ -1,4 +1,5 @@
-/** Turns a client's request into a sampler request: prompt tokens, sampling options, limits. */
+/** Turns a client's request into a sampler request: prompt tokens, sampling options, limits. Limits come before the work. */
+import { setImmediate as turn } from 'node:timers/promises';
 import { AttuneError } from '../errors.ts';
 import type { GenerationRequest, Submission } from '../models/index.ts';
 import {
@@ -8,7 +9,6 @@ import {
   type Message,
   objectGrammar,
   schemaGrammar,
-  type Tokenizer,
   vocabularyOf,
 } from '../text/index.ts';
 import { ApiError } from './api-error.ts';
@@ -26,24 +26,31 @@ type Sampled = Pick<
   'temperature' | 'top_p' | 'top_k' | 'min_p' | 'repetition_penalty' | 'seed' | 'n' | 'user' | 'max_tokens' | 'stop'
 >;
 
-/** The sampler's request; one that does not fit the context is refused. */
-export function samplerRequest(
-  served: ServedModel,
-  prompt: readonly number[],
-  asked: Sampled & { messages?: unknown; max_completion_tokens?: number | null },
-  more: Partial<GenerationRequest> = {},
-): GenerationRequest {
-  const room = served.maxTokens - prompt.length;
+type Asked = Sampled & { messages?: unknown; max_completion_tokens?: number | null };
+
+/** How many tokens the response may have. A prompt of so many tokens, at least, that does not fit the context is refused. */
+function checkedRoom(served: ServedModel, asked: Asked, tokens: number, atLeast = ''): number {
+  const room = served.maxTokens - tokens;
   const wanted = asked.max_completion_tokens ?? asked.max_tokens;
   if (room < 1 || (wanted ?? 1) > room)
     throw new ApiError(
       400,
-      `This model takes ${served.maxTokens} tokens, prompt and response together; the prompt has ${prompt.length}${wanted == null ? '' : ` and ${wanted} were asked for`}. Shorten one of them.`,
+      `This model takes ${served.maxTokens} tokens, prompt and response together; the prompt has ${atLeast}${tokens}${wanted == null ? '' : ` and ${wanted} were asked for`}. Shorten one of them.`,
       { param: asked.messages === undefined ? 'prompt' : 'messages', code: 'context_length_exceeded' },
     );
+  return wanted ?? room;
+}
+
+/** The sampler's request; one that does not fit the context is refused. */
+export function samplerRequest(
+  served: ServedModel,
+  prompt: readonly number[],
+  asked: Asked,
+  more: Partial<GenerationRequest> = {},
+): GenerationRequest {
   return {
     prompt,
-    maxNewTokens: wanted ?? room,
+    maxNewTokens: checkedRoom(served, asked, prompt.length),
     temperature: asked.temperature ?? defaultTemperature,
     topP: asked.top_p ?? 1,
     topK: asked.top_k ?? 0,
@@ -66,10 +73,18 @@ export function submit(served: ServedModel, request: GenerationRequest, gone: Ab
   return served.sampler.submit({ ...request, signal: gone });
 }
 
-/** Longer texts, in characters, are tokenised on other threads: here a body of 8 MiB would stop every stream for seconds. */
-const LONG_TEXT = 2 ** 18;
+/** Longer texts, in characters, are tokenised on other threads: here each would stop every stream for 50 ms and more. */
+const LONG_TEXT = 2 ** 15;
 
-async function encoded(tokenizer: Tokenizer, text: string, options: EncodeOptions = {}): Promise<number[]> {
+/** A text that cannot fit the context, by its bytes, is refused before it is tokenised. */
+async function encoded(
+  served: ServedModel,
+  asked: Asked,
+  text: string,
+  options: EncodeOptions = {},
+): Promise<readonly number[]> {
+  const { tokenizer } = served;
+  checkedRoom(served, asked, tokenizer.leastTokens(text), 'at least ');
   if (text.length < LONG_TEXT) return tokenizer.encode(text, options);
   const [ids = []] = await tokenizer.encodeBatch([text], options);
   return Array.from(ids);
@@ -79,8 +94,9 @@ async function encoded(tokenizer: Tokenizer, text: string, options: EncodeOption
 export async function chatPrompt(
   served: ServedModel,
   request: ChatRequest,
-): Promise<{ prompt: number[]; tools: ToolFormat | undefined; grammar: GrammarNode | undefined }> {
-  const { tokenizer } = served;
+): Promise<{ prompt: readonly number[]; tools: ToolFormat | undefined; grammar: GrammarNode | undefined }> {
+  const { tokenizer, sampler } = served;
+  sampler.checkQueue(request.n ?? 1);
   const given = request.tool_choice === 'none' ? [] : (request.tools ?? []);
   const format = given.length === 0 ? undefined : toolFormat(tokenizer.chatTemplate);
   if (given.length > 0 && format === undefined)
@@ -100,7 +116,7 @@ export async function chatPrompt(
     ...(request.chat_template_kwargs === undefined ? {} : { variables: request.chat_template_kwargs }),
   });
   const grammar = grammarOf(request, given, format);
-  return { prompt: await encoded(tokenizer, text), tools: format, grammar };
+  return { prompt: await encoded(served, request, text), tools: format, grammar };
 }
 
 /** The grammar of the response if the client wants JSON or a tool call. */
@@ -140,7 +156,7 @@ export function allowOf(served: ServedModel, grammar: GrammarNode | undefined): 
 }
 
 /** Messages as chat templates expect them: arguments of calls as objects, and "system" for the role "developer". */
-function templateMessage(message: ChatRequest['messages'][number]): Message {
+export function templateMessage(message: ChatRequest['messages'][number]): Message {
   const { role, content, tool_calls: calls, ...rest } = message;
   return {
     ...rest,
@@ -165,22 +181,30 @@ function objectOf(text: string): unknown {
   }
 }
 
+/** How long prompts are tokenised here before others get a turn. */
+const turnMs = 10;
+
 /** The prompts of /v1/completions: texts or ids, one or several. */
-export async function completionPrompts(served: ServedModel, { prompt }: CompletionRequest): Promise<number[][]> {
-  const { tokenizer } = served;
+export async function completionPrompts(served: ServedModel, asked: CompletionRequest): Promise<(readonly number[])[]> {
+  const { prompt } = asked;
   const list = (typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt) as (
     | string
     | number[]
   )[];
-  const prompts: number[][] = [];
+  served.sampler.checkQueue(list.length * (asked.n ?? 1));
+  const prompts: (readonly number[])[] = [];
+  const vocabulary = served.model.decoder.spec.vocabSize;
+  let turned = performance.now();
   for (const each of list) {
-    const ids = typeof each === 'string' ? await encoded(tokenizer, each, { addSpecialTokens: true }) : each;
-    const vocabulary = served.model.decoder.spec.vocabSize;
+    const ids = typeof each === 'string' ? await encoded(served, asked, each, { addSpecialTokens: true }) : each;
     const foreign = ids.find((id) => id >= vocabulary);
     if (foreign !== undefined)
       throw new ApiError(400, `Token ${foreign} is not among the model's ${vocabulary}.`, { param: 'prompt' });
     if (ids.length === 0) throw new ApiError(400, 'A prompt has no tokens.', { param: 'prompt' });
     prompts.push(ids);
+    if (performance.now() - turned < turnMs) continue;
+    await turn();
+    turned = performance.now();
   }
   return prompts;
 }

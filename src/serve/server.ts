@@ -31,6 +31,7 @@ import {
 import { Pace } from './pace.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
 import { Registry } from './registry.ts';
+import { templateMessage } from './requests.ts';
 
 /** Address, port, key and limits of a server, and who is told of its requests. */
 export interface ServeOptions {
@@ -129,6 +130,9 @@ function listen(server: Server, host: string, port: number): Promise<void> {
   });
 }
 
+/** Tokens that a reward model reads on a CPU before other requests get a turn; a longer text is read alone. */
+const scoredTokens = 1024;
+
 type Handler = (
   body: unknown,
   request: IncomingMessage,
@@ -190,10 +194,7 @@ class App {
       const scorer = this.#registry.findReward(asked.model);
       entry.model = scorer.name;
       const items = asked.items.map(({ prompt, messages, response: text }, i) => {
-        const read = messages?.map(({ role, content }) => ({
-          role: role === 'developer' ? ('system' as const) : role,
-          content: content ?? '',
-        }));
+        const read = messages?.map(templateMessage);
         if ((prompt === undefined) === (read === undefined))
           throw new ApiError(400, `items.${i}: give either a prompt or messages.`, { param: 'items' });
         return { prompt: read ?? (prompt as string), response: text };
@@ -201,6 +202,7 @@ class App {
       const cut = new Set<RewardItem>();
       const scores = await scorer.score(items, {
         signal: goneSignal(request, response),
+        tokenBudget: scorer.model.device === 'cpu' ? scoredTokens : undefined,
         onTruncated: (item) => cut.add(item),
       });
       const data = scores.map((score, index) => ({
@@ -243,7 +245,8 @@ class App {
 
   async #answer(request: IncomingMessage, response: ServerResponse, path: string, entry: RequestEntry): Promise<void> {
     const [get, post] = [lookup(this.#get, path), lookup(this.#post, path)];
-    if (request.method === 'GET' && get !== undefined) return get(response);
+    // Node sends the headers of an answer to HEAD without its body.
+    if ((request.method === 'GET' || request.method === 'HEAD') && get !== undefined) return get(response);
     if (post === undefined || request.method !== 'POST') {
       if (get === undefined && post === undefined)
         throw new ApiError(404, `There is no ${path.slice(0, 200)} here. There are: ${this.#routes().join(', ')}.`, {

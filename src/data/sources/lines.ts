@@ -1,4 +1,7 @@
 /** Splits bytes into records, each with the line it starts on. */
+import { isUtf8 } from 'node:buffer';
+import { UserError } from '../../errors.ts';
+
 const newline = 0x0a;
 const quote = 0x22;
 
@@ -49,9 +52,16 @@ export interface TextLine {
   line: number;
 }
 
-/** Lines that end with \n or \r\n only. JSON text may hold U+2028, at which node:readline would split. */
-export async function* textLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<TextLine> {
-  for await (const { bytes, line } of records(chunks)) yield { text: bytes.toString('utf8').replace(/\r$/, ''), line };
+/**
+ * Lines that end with \n or \r\n only. JSON text may hold U+2028, at which node:readline would split. `file` is named where
+ * one is no text: its bytes would become other characters.
+ */
+export async function* textLines(chunks: AsyncIterable<Buffer>, file: string): AsyncGenerator<TextLine> {
+  for await (const { bytes, line } of records(chunks)) {
+    if (!isUtf8(bytes))
+      throw new UserError(`${file}:${line} is not valid UTF-8: it is no text, or text in another encoding.`);
+    yield { text: bytes.toString('utf8').replace(/\r$/, ''), line };
+  }
 }
 
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);

@@ -7,6 +7,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { AttuneError, UserError } from '../../errors.ts';
+import { adapterBaseFolder } from '../../hub/local.ts';
 import { MissingFolder } from '../../hub/mistyped.ts';
 import { type QuantType, quantTypes } from '../../nn/index.ts';
 import {
@@ -115,9 +116,7 @@ export function readAdapterConfig(folder: string): StoredAdapter | null {
       `${join(folder, CONFIG)}: base_model_name_or_path is missing, so its base is not known. Write the base's name or folder there.`,
     );
   }
-  const found = [resolve(config.base), resolve(folder, config.base)].find((place) =>
-    [CONFIG, 'config.json'].some((file) => existsSync(join(place, file))),
-  );
+  const found = adapterBaseFolder(folder, config.base);
   if (found === resolve(folder)) throw new UserError(`${join(folder, CONFIG)}: the adapter names itself as its base.`);
   const name = config.revision === null ? config.base : `${config.base}@${config.revision}`;
   const quantType = baseQuantType(folder);

@@ -95,7 +95,7 @@ export interface CacheUse {
 /** A prompt as token ids, and how to sample responses to it. */
 export interface GenerationRequest extends SamplingOptions {
   prompt: ArrayLike<number>;
-  /** How many responses to write; the prompt is read once for all. Response i has the seed `seed + i`. */
+  /** How many responses to write; the prompt is read once for all. Response i has the seed `seed + i`, within ±(2^53 − 1). */
   samples?: number;
   /** Cancels the request: its slots are freed, and its responses hold what was written so far. */
   signal?: AbortSignal;

@@ -4,6 +4,12 @@ import type { Tokenizer } from '../../text/index.ts';
 import type { GenerationRequest, SampledResponse, Token } from './request.ts';
 import { type Rule, ruleOf, type TokenLogprob } from './sampling.ts';
 
+/** `seed + sample`; beyond the largest whole number that a double holds exactly, it goes on from the smallest. */
+function sampleSeed(seed: number, sample: number): number {
+  const over = sample - (Number.MAX_SAFE_INTEGER - seed);
+  return over > 0 ? Number.MIN_SAFE_INTEGER + over - 1 : seed + sample;
+}
+
 export class Row {
   readonly request: GenerationRequest;
   readonly sample: number;
@@ -32,7 +38,7 @@ export class Row {
     this.request = request;
     this.sample = sample;
     this.rule = ruleOf(request);
-    this.seed = (request.seed ?? 0) + sample;
+    this.seed = sampleSeed(request.seed ?? 0, sample);
     this.#stops = new Set(request.stopIds ?? []);
     this.#tokenizer = tokenizer;
     const stops = request.stopStrings ?? [];

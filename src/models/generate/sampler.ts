@@ -135,14 +135,19 @@ export class Sampler {
   submit(request: GenerationRequest): Submission {
     checkRequests([request], this.#model.decoder.spec.vocabSize);
     this.plan([request]);
+    this.checkQueue(request.samples ?? 1);
     const submission = this.#submitted(request, { watched: true });
+    this.#enter(request.client, submission);
+    return submission;
+  }
+
+  /** Throws QueueFullError where so many further responses may not wait. */
+  checkQueue(responses: number): void {
     const { maxWaiting = Number.POSITIVE_INFINITY } = this.#options;
-    if (this.waiting + submission.rows.length > maxWaiting)
+    if (this.waiting + responses > maxWaiting)
       throw new QueueFullError(
         `${this.waiting} responses wait for a slot already; this sampler lets at most ${maxWaiting} wait. Try again later.`,
       );
-    this.#enter(request.client, submission);
-    return submission;
   }
 
   #submitted(request: GenerationRequest, options: SubmissionOptions): Submitted {

@@ -10,7 +10,7 @@ import { byteLevelAlphabet, byteLevelPreTokenizer, Tokenizer as NativeTokenizer 
 import { UserError } from '../../errors.ts';
 import { patternRisk } from '../../pattern.ts';
 import type { Progress } from '../../progress.ts';
-import { plainChatTemplate } from '../chat/chat.ts';
+import { ChatTemplate, type Message, plainChatTemplate } from '../chat/chat.ts';
 import { learnMerges, MERGES_BETWEEN_PAUSES } from './bpe-merges.ts';
 import { Tokenizer } from './tokenizer.ts';
 
@@ -56,6 +56,7 @@ export async function trainBpe(
     );
   }
   if (options.pattern !== undefined) checkPattern(options.pattern);
+  if (typeof options.chatTemplate === 'string') checkTemplate(options.chatTemplate, roles);
   const wordCounts = await countWords(texts, options);
   if (wordCounts.size === 0) throw new UserError('There is no text to train a tokenizer on.');
   const bar = options.progress?.start('learning merges', options.vocabSize - smallest, 'merges');
@@ -142,6 +143,30 @@ function checkPattern(pattern: string): void {
   } catch (error) {
     throw refused((error as Error).message);
   }
+}
+
+/** A conversation that every template writes: it has no system message, and its roles alternate. */
+const conversation: Message[] = [
+  { role: 'user', content: 'attune-asks' },
+  { role: 'assistant', content: 'attune-replies' },
+];
+
+/** A template is read first where a chat is, which may be long after the tokenizer was made. */
+function checkTemplate(source: string, roles: Record<string, string | undefined>): void {
+  const refused = (why: string) => new UserError(`--chat-template cannot be used: ${why}`);
+  let texts: string[];
+  try {
+    const template = new ChatTemplate(source, Object.fromEntries(Object.entries(roles).filter(([, token]) => token)));
+    texts = [
+      template.render(conversation),
+      template.render(conversation.slice(0, 1), { addGenerationPrompt: true }),
+      template.render([...conversation, ...conversation.slice(0, 1)], { addGenerationPrompt: true }),
+    ];
+  } catch (error) {
+    throw refused((error as Error).message);
+  }
+  const lost = conversation.find(({ content }) => !texts[0]?.includes(content));
+  if (lost) throw refused(`it leaves out what the ${lost.role} says.`);
 }
 
 /** Splits a text into the pieces within which tokens are merged, in the alphabet of byte-level vocabularies. */

@@ -1,5 +1,5 @@
 /** The bytes of each token of a vocabulary, which constrained decoding matches against a grammar. */
-import type { TokenizerJson } from './files.ts';
+import type { PipelineStep, TokenizerJson } from './files.ts';
 
 /** GPT-2's alphabet: printable bytes are themselves, the others are letters from U+0100 on, in order. */
 const letterBytes = new Map<string, number>();
@@ -28,4 +28,30 @@ export function tokenStyle(json: Pick<TokenizerJson, 'pre_tokenizer'> & { decode
   return /"type":\s*"ByteLevel"/.test(JSON.stringify([json.decoder ?? null, json.pre_tokenizer ?? null]))
     ? 'byte-level'
     : 'plain';
+}
+
+/** NFC makes four bytes of text into no less than one: a letter and three marks (8 bytes) become one letter (3 bytes). */
+const mostComposed = 4;
+
+/**
+ * The most bytes of text that one token can stand for, so that a text's bytes tell how many tokens it has at least. Infinity where
+ * text may be dropped: by a normaliser or pre-tokenizer that is not known here, by tokens that take the white space around them, or
+ * because a byte has no token.
+ */
+export function mostTokenBytes(json: TokenizerJson): number {
+  const { normalizer, pre_tokenizer: splitter, added_tokens: added, model } = json;
+  if (normalizer != null && normalizer.type !== 'NFC') return Number.POSITIVE_INFINITY;
+  if (tokenStyle(json) !== 'byte-level' || !keepsText(splitter)) return Number.POSITIVE_INFINITY;
+  if (added.some(({ lstrip, rstrip }) => lstrip || rstrip)) return Number.POSITIVE_INFINITY;
+  if ([...letterBytes.keys()].some((letter) => !Object.hasOwn(model.vocab, letter))) return Number.POSITIVE_INFINITY;
+  let most = 1;
+  for (const token in model.vocab) if (token.length > most) most = token.length; // a letter is a byte
+  for (const { content } of added) most = Math.max(most, encoder.encode(content).length);
+  return normalizer == null ? most : most * mostComposed;
+}
+
+function keepsText(step: PipelineStep | null | undefined): boolean {
+  if (step == null || step.type === 'ByteLevel' || step.type === 'Digits') return true;
+  if (step.type === 'Sequence') return (step.pretokenizers ?? []).every(keepsText);
+  return step.type === 'Split' && step.behavior !== 'Removed';
 }

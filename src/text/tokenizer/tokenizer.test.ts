@@ -32,6 +32,18 @@ function randomTexts(count: number, alphabet: string[], seed: number): string[] 
   return Array.from({ length: count }, text);
 }
 
+describe('the least number of tokens', () => {
+  it('is told by the bytes of a text, where no text can be dropped', async () => {
+    const tokenizer = await Tokenizer.load(join(import.meta.dirname, '../../../models/tiny'));
+    const alphabet = ['<|im_start|>', '<answer>', ' Answer', 'x', '    ', 'ö', '😀', '\ud800', '\n'];
+    for (const text of randomTexts(300, alphabet, 7))
+      expect(tokenizer.leastTokens(text)).toBeLessThanOrEqual(tokenizer.encode(text).length);
+    expect(tokenizer.leastTokens('x'.repeat(14_000))).toBeGreaterThan(999);
+    expect(tokenizer.leastTokens('')).toBe(0);
+    expect((await sentencePiece()).leastTokens('x'.repeat(14_000))).toBe(0);
+  });
+});
+
 describe('encode and decode', () => {
   // Ids and texts from Python's tokenizers on the same tokenizer.json.
   it.each([

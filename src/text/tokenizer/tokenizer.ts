@@ -19,7 +19,7 @@ import { Encoder } from './encoder.ts';
 import { readTokenizerFiles, type TokenizerFiles } from './files.ts';
 import { type SequenceEnds, sequenceEnds } from './sequence-ends.ts';
 import { byteStream, type TextStream, type TokenText, textStream, tokenText } from './stream.ts';
-import { bytesOfToken, tokenStyle } from './token-bytes.ts';
+import { bytesOfToken, mostTokenBytes, tokenStyle } from './token-bytes.ts';
 
 export type { Message } from '../chat/chat.ts';
 
@@ -41,7 +41,9 @@ export interface ChatTokens {
   assistantMask: Uint8Array;
 }
 
+/** Texts and characters of them that are tokenised before other work gets a turn. */
 const BATCH_TEXTS = 512;
+const BATCH_CHARACTERS = 2 ** 18;
 
 /** A model's tokenizer and chat template. */
 export class Tokenizer {
@@ -67,6 +69,7 @@ export class Tokenizer {
   readonly #texts: TokenText[] = [];
   #addedIds: ReadonlySet<number> | undefined;
   #style: 'byte-level' | 'plain' | undefined;
+  #mostTokenBytes: number | undefined;
   readonly #templates = new Map<string, ChatTemplate>();
 
   private constructor(files: TokenizerFiles, native: NativeTokenizer) {
@@ -146,13 +149,23 @@ export class Tokenizer {
     checkArgument('encodeBatch', texts, list(text));
     const { before, after } = options.addSpecialTokens ? this.#ends : { before: [], after: [] };
     const result: Int32Array[] = [];
-    for (let start = 0; start < texts.length; start += BATCH_TEXTS) {
-      const batch = texts.slice(start, start + BATCH_TEXTS);
-      for (const encoding of await this.#native.encodeBatch(batch, { addSpecialTokens: false })) {
-        result.push(Int32Array.from([...before, ...encoding.getIds(), ...after]));
+    for (let start = 0; start < texts.length; ) {
+      let [end, characters] = [start, 0];
+      while (end < texts.length && end < start + BATCH_TEXTS && characters < BATCH_CHARACTERS)
+        characters += (texts[end++] as string).length;
+      for (const encoding of await this.#native.encodeBatch(texts.slice(start, end), { addSpecialTokens: false })) {
+        const ids = encoding.getIds();
+        result.push(Int32Array.from(before.length + after.length === 0 ? ids : [...before, ...ids, ...after]));
       }
+      start = end;
     }
     return result;
+  }
+
+  /** How many tokens a text has at least, by its bytes: known before it is tokenised. 0 where that cannot be told. */
+  leastTokens(given: string): number {
+    this.#mostTokenBytes ??= mostTokenBytes(this.#files.json);
+    return Math.ceil(Buffer.byteLength(given) / this.#mostTokenBytes);
   }
 
   decode(ids: ArrayLike<number>, options: DecodeOptions = {}): string {

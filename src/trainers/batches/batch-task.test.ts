@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { type Batch, openDataset, packBatch, type Shape, tokenise } from '../../data/index.ts';
@@ -206,6 +206,14 @@ describe('a run that goes on', () => {
     await again({ maxSteps: 9 }).toThrow(/give more --epochs\.$/);
     await again({ maxSteps: 4, epochs: 2 }).toThrow(/is at step 5, and 4 steps .*: give a larger --max-steps\.$/);
     await again({ maxSteps: 5 }).toThrow(/give a larger --max-steps and more --epochs\.$/);
+  });
+
+  it('takes its place in the data once', async () => {
+    const first = await train({ batchSize: 8, maxSteps: 2, runName: 'once' });
+    const restore = vi.spyOn(StepBatches.prototype, 'restore');
+    const more = await train({ resumeFrom: first.folder, maxSteps: 3 });
+    expect([more.steps.map(({ step }) => step), restore.mock.calls.length]).toEqual([[3], 1]);
+    restore.mockRestore();
   });
 
   it('refuses data that are not those of the checkpoint, unless told', async () => {

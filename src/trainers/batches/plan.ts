@@ -28,16 +28,14 @@ export async function trainingPlan(
 ): Promise<TrainingPlan> {
   const { train } = data;
   const perExample = train.totalTokens / train.length;
-  const tokens = Math.round(batching.tokenBudget ?? Math.min(batching.batchSize, train.length) * perExample);
+  // An epoch ends the micro-batch: none has more than all the examples once.
+  const tokens = Math.round(Math.min(batching.tokenBudget ?? batching.batchSize * perExample, train.totalTokens));
+  const { totalSteps, microBatches } = new StepBatches(train, batching);
   return {
     ...(await modelPlan(config, tokens, options)),
     maxLength: config.maxLength,
     data: { train: counted(train), ...(data.validation === undefined ? {} : { validation: counted(data.validation) }) },
-    steps: {
-      total: new StepBatches(train, batching).totalSteps,
-      microBatches: batching.gradAccum,
-      tokensPerMicroBatch: tokens,
-    },
+    steps: { total: totalSteps, microBatches, tokensPerMicroBatch: tokens },
   };
 }
 

@@ -62,6 +62,11 @@ export class StepBatches {
     return (['maxSteps', 'epochs'] as const).filter((limit) => ends[limit] === this.totalSteps);
   }
 
+  /** Micro-batches of the next step: --grad-accum, or what is left of the epochs. */
+  get microBatches(): number {
+    return Math.min(this.#options.gradAccum, this.#left);
+  }
+
   get #inEpochs(): number {
     return this.#steps + Math.ceil(this.#left / this.#options.gradAccum);
   }
@@ -108,7 +113,7 @@ export class StepBatches {
   async #read(): Promise<{ batches: Batch[]; end: BatchState }> {
     if (this.#peeked !== undefined) return this.#peeked;
     this.#reader ??= this.#batches[Symbol.asyncIterator]();
-    const count = Math.min(this.#options.gradAccum, this.#left);
+    const count = this.microBatches;
     const batches: Batch[] = [];
     while (batches.length < count) {
       const next = await this.#reader.next();

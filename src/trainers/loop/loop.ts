@@ -21,17 +21,8 @@ import { divergedError, endsDiverged, nonFiniteError, watchLoss } from './diverg
 import { checkUnfinished } from './finished.ts';
 import { addToWindow, windowMeans } from './log-window.ts';
 import { prefixed, under } from './metric-names.ts';
-import { checkSameData } from './same-data.ts';
-import {
-  captureRng,
-  configFile,
-  freshState,
-  type LoopState,
-  optimizerFile,
-  readState,
-  restoreRng,
-  stateFile,
-} from './state.ts';
+import { takePlace } from './same-data.ts';
+import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
 import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
 import { GradientSums, type UpdateWork } from './update.ts';
 import { wholeWeights } from './whole-weights.ts';
@@ -123,12 +114,10 @@ class Loop {
   }
 
   async resume(path: string): Promise<void> {
-    const state = readState(path);
-    checkSameData(state, this.#task, this.#options);
+    const state = this.#options.place ?? (await takePlace(path, this.#task, this.#options));
     await this.#task.loadModel(path);
     await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
-    await this.#task.restore(state.task);
     checkUnfinished(path, state, this.#task, this.#options.run);
     restoreRng(state.rng);
     this.state = state;
@@ -257,7 +246,8 @@ class Loop {
     this.state.rng = captureRng(this.#task.optimizer.parameters);
     this.state.task = structuredClone(this.#task.state());
     this.state.data = this.#task.dataFingerprint;
-    this.state.heldOut = this.#task.heldOutFingerprint;
+    // Evaluations may be off for a while; those after it are compared with those before.
+    this.state.heldOut = this.#task.heldOutFingerprint ?? this.state.heldOut;
     this.#skippedBefore = { skipped: this.state.skipped, skippedInRow: this.state.skippedInRow };
   }
 

@@ -1,11 +1,37 @@
 /** Positions and shuffles are of the data that a run began with: on others they mean something else. */
 import { UserError } from '../../errors.ts';
-import type { LoopState } from './state.ts';
+import { type LoopState, readState } from './state.ts';
 import type { LoopOptions, TrainTask } from './task.ts';
 
+/** The fingerprints of a run's data, as far as they are known. */
+export type Fingerprints = Pick<LoopState, 'data' | 'heldOut'>;
+
+export interface PlaceOptions extends Pick<LoopOptions, 'allowChangedData' | 'progress'> {
+  /** What the checkpoint's own options name: earlier versions kept no fingerprints of some data. */
+  named?: () => Promise<Fingerprints>;
+}
+
+/** Puts a task in its checkpoint's place in the data, which have to be the same. Returns the rest of the state. */
+export async function takePlace(path: string, task: TrainTask, options: PlaceOptions): Promise<LoopState> {
+  const state = readState(path);
+  const lacks = (kept: string | undefined, now: string | undefined) => kept === undefined && now !== undefined;
+  const isUnknown = lacks(state.data, task.dataFingerprint);
+  const named =
+    isUnknown || lacks(state.heldOut, task.heldOutFingerprint) ? ((await options.named?.()) ?? {}) : undefined;
+  checkSameData({ ...named, ...state }, task, options);
+  if (isUnknown)
+    options.progress
+      ?.start('resuming')
+      .done(
+        `the checkpoint is of an earlier version and does not say what it was trained on; ${named?.data === undefined ? 'whether it was the data of now is not known' : 'its options name the data of now'}`,
+      );
+  await task.restore(state.task);
+  return state;
+}
+
 /** Compares the fingerprints in a checkpoint with those of the data now; either may be unknown. */
-export function checkSameData(
-  before: Pick<LoopState, 'data' | 'heldOut'>,
+function checkSameData(
+  before: Fingerprints,
   now: Pick<TrainTask, 'dataFingerprint' | 'heldOutFingerprint'>,
   { allowChangedData, progress }: Pick<LoopOptions, 'allowChangedData' | 'progress'>,
 ): void {
@@ -14,7 +40,7 @@ export function checkSameData(
   const said = isOther(before.data, now.dataFingerprint)
     ? 'The training examples are not those that this run was trained on so far: the dataset or the task has changed, or the tokenizer, or an option that decides what is read.'
     : isOther(before.heldOut, now.heldOutFingerprint)
-      ? 'The held-out examples are not those that this run was evaluated on so far (--eval-dataset, --eval-split): its evaluations could not be compared.'
+      ? 'The held-out examples are not those that this run was evaluated on so far (--eval-dataset, --eval-split, --eval-num-prompts): its evaluations could not be compared.'
       : undefined;
   if (said === undefined) return;
   if (!allowChangedData)

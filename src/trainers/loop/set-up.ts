@@ -23,8 +23,7 @@ import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
 import type { Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
-import { checkSameData } from './same-data.ts';
-import { readState } from './state.ts';
+import { type PlaceOptions, takePlace } from './same-data.ts';
 import type { TrainTask } from './task.ts';
 import { type TrainerOptions, type TrainingParts, TrainingRun } from './training-run.ts';
 
@@ -72,7 +71,9 @@ async function inWords(error: Error, doing: string, config: MemoryConfig): Promi
   return explainOutOfMemory(error, doing, needs);
 }
 
-export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingParts, 'after'> {
+export interface TrainingSetup<S extends ConfigSchema>
+  extends Pick<TrainingParts, 'after'>,
+    Pick<PlaceOptions, 'named'> {
   schema: S;
   resolved: ResolvedRun<S>;
   options: TrainerOptions;
@@ -88,12 +89,15 @@ export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingPart
 
 /** The loop over a task, with its config's options. */
 export async function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): Promise<TrainingParts> {
-  const { schema, resolved, options, task, model, tokenizer, judged, label, after, world } = setup;
+  const { schema, resolved, options, task, model, tokenizer, judged, label, after, named, world } = setup;
+  const { progress } = options;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
-  for (const note of [...worldNotes(config, world), ...weightNotes(task)])
-    options.progress?.start('ranks').done(spelled(note));
-  if (resolved.resume) await takePlace(task, resolved.resume.path, config);
+  for (const note of [...worldNotes(config, world), ...weightNotes(task)]) progress?.start('ranks').done(spelled(note));
+  // Before its steps are counted: those that are left depend on the batch size of now.
+  const { allowChangedData } = config;
+  const from = resolved.resume?.path;
+  const place = from === undefined ? undefined : await takePlace(from, task, { allowChangedData, progress, named });
   run.planned(task.totalSteps);
   return {
     run,
@@ -110,22 +114,15 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
       exact: config.exact,
       seed: config.seed,
       config: savedConfig(schema, resolved.config),
-      resumeFrom: resolved.resume?.path,
-      allowChangedData: config.allowChangedData,
+      resumeFrom: from,
+      place,
       checkpointName: options.checkpointName,
       worksAhead: options.worksAhead,
       signal: options.signal,
-      progress: options.progress,
+      progress,
       label,
     }),
   };
-}
-
-/** Puts a resumed task in its place in the data before its steps are counted: those that are left depend on the batch size of now. */
-async function takePlace(task: TrainTask, path: string, { allowChangedData }: TrainingConfig): Promise<void> {
-  const state = readState(path);
-  checkSameData(state, task, { allowChangedData });
-  await task.restore(state.task);
 }
 
 /** What a user may not expect of the number of processes. A policy's micro-batches are cut for as many as there are. */

@@ -136,6 +136,8 @@ export interface LoopOptions {
   best?: BestOptions;
   /** A checkpoint's path, from `findCheckpoint`. */
   resumeFrom?: string;
+  /** Its state, where the task has been put in its place already (`takePlace`). */
+  place?: LoopState;
   /** Resumes even if the data are not those of the checkpoint. */
   allowChangedData?: boolean;
   signal?: AbortSignal;

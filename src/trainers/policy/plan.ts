@@ -34,7 +34,8 @@ async function startsFromAdapter({ refModel, refQuantType, model }: PolicyConfig
   return refModel === undefined && refQuantType === undefined && (await isAdapter(model));
 }
 
-const isAdapter = async (model: string) => readAdapterConfig(await resolveModel(model)) !== null;
+/** Its config says so: a plan fetches no weights. */
+const isAdapter = async (model: string) => readAdapterConfig(await resolveModel(model, { configOnly: true })) !== null;
 
 export async function checkReference(config: PolicyConfig): Promise<void> {
   if (config.refQuantType !== undefined) checkQuantised(config, await sharesBase(config));
@@ -73,7 +74,7 @@ export async function policyPlan(config: PolicyConfig, progress?: Progress): Pro
     ...(config.refQuantType === undefined ? {} : { referenceQuantType: config.refQuantType }),
   });
   const within = promptsWithin(config, planned.positions);
-  const { prompts, train, evaluation } = await openPrompts(within, tokenizer);
+  const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress });
   const cache = cacheBytes(within, planned);
   const { device } = planned.model;
   const judge = await checkReward(config, { device, prompts: [...train, ...evaluation], progress });

@@ -15,11 +15,13 @@ import { type RewardFunction, type RewardScorer, rewardFunction } from '../../re
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
+import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { meanTokenKl } from '../../rollouts/token-kl.ts';
 import { type ResolvedRun, refusal } from '../../runs/index.ts';
+import { spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
@@ -34,6 +36,7 @@ import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } 
 import { Critic } from './critic.ts';
 import { checkReference, promptsWithin } from './plan.ts';
 import { writePolicyReport } from './report.ts';
+import { namedPrompts } from './state.ts';
 import { plannedSteps } from './steps.ts';
 import { PolicyTask } from './task.ts';
 
@@ -84,11 +87,11 @@ export function startPolicy(
     });
     freed.use(model);
     model.train(false);
-    const { prompts, train, evaluation } = await openPrompts(
-      promptsWithin(config, model.decoder.spec.maxPositions),
-      tokenizer,
-      options.dataset,
-    );
+    const { maxPositions } = model.decoder.spec;
+    const { prompts, train, evaluation } = await openPrompts(promptsWithin(config, maxPositions), tokenizer, {
+      rows: options.dataset,
+      progress,
+    });
     const extra = (options.rewards ?? []).map((reward, i) =>
       typeof reward === 'function' ? rewardFunction(reward, { name: reward.name || `function_${i}` }) : reward,
     );
@@ -130,7 +133,7 @@ export function startPolicy(
       world,
       plannedSteps: plannedSteps(config, prompts),
       store,
-      ...(evaluation.length === 0 ? {} : { evaluate }),
+      ...(evaluation.length === 0 ? {} : { evaluate, heldOutFingerprint: promptsFingerprint(evaluation) }),
     });
 
     async function evaluate(step: number): Promise<Record<string, number>> {
@@ -155,8 +158,11 @@ export function startPolicy(
       tokenizer,
       judged,
       label: algorithm.name,
+      named: resume && (() => namedPrompts(resume, tokenizer, maxPositions)),
       world,
       after: async () => {
+        if (task.scored.truncated > 0)
+          progress?.start('rewards').done(truncationNote(task.scored, scorer.rewardModel?.maxLength));
         if (options.run?.curves !== false) await writePolicyReport(run.folder);
       },
     });
@@ -185,6 +191,15 @@ const judged: Judged = {
     ...[/^reward_/, /^accuracy_/, /^pass_at_/],
   ],
 };
+
+/** `length`: the tokens that the reward model reads; not known of a program's own scorer. */
+function truncationNote({ responses, truncated }: PolicyTask['scored'], length?: number): string {
+  const limit = length?.toLocaleString('en-US');
+  const [most, last] = limit === undefined ? ['tokens than it reads', 'tokens'] : [`than ${limit} tokens`, limit];
+  return spelled(
+    `${truncated} of ${responses} responses have, with their prompts, more ${most}: the reward model scored only their last ${last} (train/score_truncated). A smaller --max-new-tokens or --prompt-max-length avoids it.`,
+  );
+}
 
 /** The evaluation before the first step knows all names: one that is not there ends the run before it has cost anything. */
 function checkNamed({ metricForBestModel: named }: PolicyConfig, metrics: Record<string, number>): void {

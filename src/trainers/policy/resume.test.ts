@@ -1,5 +1,5 @@
 /** Policy runs that are stopped and resumed: evaluations once, as many steps as the prompts that are left make. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -77,6 +77,18 @@ function abortAt(
   return { [Symbol.dispose]: () => spy.mockRestore() };
 }
 
+/** Makes a checkpoint one of an earlier version, whose state lacked something. */
+function forget(checkpoint: string, change: (state: Record<string, unknown>) => void): void {
+  const file = join(checkpoint, 'trainer_state.json');
+  const state = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>;
+  change(state);
+  writeFileSync(file, JSON.stringify(state));
+  const manifest = join(checkpoint, 'manifest.json');
+  const { files, ...rest } = JSON.parse(readFileSync(manifest, 'utf8')) as { files: { path: string }[] };
+  const others = files.filter(({ path }) => path !== 'trainer_state.json');
+  writeFileSync(manifest, JSON.stringify({ ...rest, files: others }));
+}
+
 it('counts the steps that are left by the batch size of now', async () => {
   const stop = new AbortController();
   using first = await start({ runName: 'recount', evalSteps: -1 }, stop.signal).open();
@@ -93,6 +105,16 @@ it('counts the steps that are left by the batch size of now', async () => {
 });
 
 describe('other tasks', () => {
+  // A set with a test part, from which held-out prompts are taken.
+  const sets = join(folder, 'sets');
+  beforeAll(() => {
+    mkdirSync(sets);
+    for (const part of ['train', 'test'])
+      writeFileSync(
+        join(sets, `${part}.jsonl`),
+        dataset.map((row) => `${JSON.stringify({ prompt: part + row.prompt })}\n`).join(''),
+      );
+  });
   const goOn = (resumeFrom: string, options: Partial<PolicyInput>, notes: string[] = []) => {
     const progress = { start: () => ({ advance() {}, done: (text?: string) => void notes.push(text ?? '') }) };
     return trainPolicy({ ...options, resumeFrom }, { rewards: [byLength], progress, run: { curves: false } });
@@ -127,6 +149,51 @@ describe('other tasks', () => {
     expect([allowed.step, notes.join()]).toEqual([3, expect.stringContaining('It goes on with what is there now')]);
   });
 
+  it('are refused where they are those of its evaluations', async () => {
+    const evaluating = { evalSteps: 1, evalNumPrompts: 3, saveSteps: 1 };
+    const { folder: run } = await begin('held out', { task: 'gcd', ...evaluating });
+    const other = { evalNumPrompts: 4, maxSteps: 2 };
+    const refused = /held-out examples are not those .*--eval-num-prompts.*--allow-changed-data/;
+    await expect(goOn(run, other)).rejects.toThrow(refused);
+    expect((await goOn(run, { maxSteps: 2 })).step).toBe(2);
+    // A while without evaluations changes nothing of it.
+    expect((await goOn(run, { evalSteps: -1, maxSteps: 3 })).step).toBe(3);
+    await expect(goOn(run, { ...other, evalSteps: 1, maxSteps: 4 })).rejects.toThrow(refused);
+    expect((await goOn(run, { ...other, evalSteps: 1, maxSteps: 4, allowChangedData: true })).step).toBe(4);
+    const { folder: listed } = await trainPolicy(
+      {
+        model,
+        ...small,
+        ...evaluating,
+        dataset: sets,
+        maxSteps: 1,
+        outputDir: join(folder, 'runs'),
+        runName: 'listed',
+      },
+      { rewards: [byLength], run: { curves: false } },
+    );
+    await expect(goOn(listed, other)).rejects.toThrow(refused);
+  });
+
+  it('are refused by the options of a checkpoint without fingerprints, which is noted otherwise', async () => {
+    const { folder: run } = await begin('unmarked', { task: 'gcd:1-2', evalSteps: 1, evalNumPrompts: 3 });
+    forget(join(run, 'step-1'), (state) => {
+      delete state.data;
+      delete state.heldOut;
+    });
+    const changed = /the task has changed.*--allow-changed-data/;
+    await expect(goOn(run, { task: 'gcd:1-3', maxSteps: 2 })).rejects.toThrow(changed);
+    await expect(goOn(run, { curriculum: true, maxSteps: 2 })).rejects.toThrow(changed);
+    await expect(goOn(run, { evalNumPrompts: 4, maxSteps: 2 })).rejects.toThrow(/held-out examples are not/);
+    const notes: string[] = [];
+    expect((await goOn(run, { task: 'gcd:1-2*3', maxSteps: 2 }, notes)).step).toBe(2);
+    expect(notes.join()).toMatch(/does not say what it was trained on; its options name the data of now/);
+    await expect(goOn(run, { task: 'lcm', maxSteps: 3 })).rejects.toThrow(changed);
+    const later: string[] = [];
+    expect((await goOn(run, { maxSteps: 3 }, later)).step).toBe(3);
+    expect(later.join()).not.toMatch(/does not say/);
+  });
+
   it('begin at their easiest in a curriculum that goes on', async () => {
     const { folder: run } = await begin('levels', { task: 'gcd:1-2', curriculum: true });
     const other = { task: 'lcm:2-3', maxSteps: 2, allowChangedData: true };
@@ -158,14 +225,7 @@ it('goes on with a critic beside adapters, and the checkpoint loads as a model w
 
 it('refuses a checkpoint that does not say how many prompts were answered', async () => {
   const { folder: run } = await start({ runName: 'older', maxSteps: 1, saveSteps: 1, evalSteps: -1 });
-  const file = join(run, 'step-1', 'trainer_state.json');
-  const state = JSON.parse(readFileSync(file, 'utf8')) as { task: Record<string, unknown> };
-  delete state.task.taken;
-  writeFileSync(file, JSON.stringify(state));
-  const manifest = join(run, 'step-1', 'manifest.json');
-  const { files, ...rest } = JSON.parse(readFileSync(manifest, 'utf8')) as { files: { path: string }[] };
-  const others = files.filter(({ path }) => path !== 'trainer_state.json');
-  writeFileSync(manifest, JSON.stringify({ ...rest, files: others }));
+  forget(join(run, 'step-1'), ({ task }) => delete (task as Record<string, unknown>).taken);
   await expect(start({ resumeFrom: join(run, 'step-1'), maxSteps: 2 })).rejects.toThrow(
     /earlier version or damaged.*model/s,
   );

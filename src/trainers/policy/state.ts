@@ -1,11 +1,21 @@
 /** What a checkpoint holds of policy training besides the model, the optimizer and the critic. */
 import { UserError } from '../../errors.ts';
+import { openPrompts } from '../../rollouts/opening.ts';
+import { promptsFingerprint } from '../../rollouts/prompts.ts';
+import { type FoundCheckpoint, resolveConfig } from '../../runs/index.ts';
+import { checkpointConfig } from '../../runs/resume.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import type { Fingerprints } from '../loop/same-data.ts';
+import { policySchema } from './config.ts';
+import { promptsWithin } from './plan.ts';
 
 export interface PolicyState {
   prompts: unknown;
   rewards: unknown;
   klCoef: number;
   taken: { steps: number; prompts: number };
+  /** Responses so far, and those that the reward model could not read whole. Earlier checkpoints do not count them. */
+  scored?: { responses: number; truncated: number };
 }
 
 /** Checkpoints of version 0.1, and such as were written by hand, do not say how many prompts were answered. */
@@ -16,4 +26,22 @@ export function checkedState(state: unknown): PolicyState {
   throw new UserError(
     'This checkpoint is of an earlier version or damaged: it does not say how many prompts were answered. Start a new run from its weights, with the checkpoint as --model.',
   );
+}
+
+/** The prompts that a checkpoint's options name. Rows of a program, and sets that are gone, are not known. */
+export async function namedPrompts(
+  checkpoint: FoundCheckpoint,
+  tokenizer: Tokenizer,
+  positions: number,
+): Promise<Fingerprints> {
+  try {
+    const { config } = resolveConfig(policySchema, { checkpoint: checkpointConfig(checkpoint) });
+    if (config.task === undefined && config.dataset === undefined) return {};
+    const { prompts, evaluation } = await openPrompts(promptsWithin(config, positions), tokenizer);
+    const heldOut = evaluation.length === 0 ? undefined : promptsFingerprint(evaluation);
+    return { data: prompts.fingerprint, heldOut };
+  } catch (error) {
+    if (error instanceof UserError) return {};
+    throw error;
+  }
 }

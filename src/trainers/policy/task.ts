@@ -47,6 +47,8 @@ export interface PolicyParts {
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
   evaluate?: (step: number) => Promise<Record<string, number>>;
+  /** Stands for the prompts that it evaluates on. */
+  heldOutFingerprint?: string;
   store?: RolloutStore;
 }
 
@@ -54,6 +56,7 @@ export class PolicyTask implements TrainTask {
   readonly optimizer: Optimizer;
   readonly decoder: Decoder;
   readonly dataFingerprint: string;
+  readonly heldOutFingerprint: string | undefined;
   readonly evaluate: TrainTask['evaluate'];
   readonly #parts: PolicyParts;
   readonly #shaper: RewardShaper;
@@ -62,6 +65,7 @@ export class PolicyTask implements TrainTask {
   /** What is measured of rollouts while they are scored. */
   #ahead: { rollouts: readonly Rollout[]; fields: Started<Partial<Rollout>[]> } | null = null;
   #taken = { steps: 0, prompts: 0 };
+  #scored = { responses: 0, truncated: 0 };
 
   constructor(parts: PolicyParts) {
     const { config, options } = parts;
@@ -69,6 +73,7 @@ export class PolicyTask implements TrainTask {
     this.optimizer = parts.optimizer;
     this.decoder = parts.model.decoder;
     this.dataFingerprint = parts.prompts.fingerprint;
+    this.heldOutFingerprint = parts.heldOutFingerprint;
     this.evaluate = parts.evaluate;
     this.#klCoef = options.klCoef;
     this.#shaper = new RewardShaper({
@@ -88,6 +93,11 @@ export class PolicyTask implements TrainTask {
 
   get limits(): StepLimit[] {
     return [this.#parts.plannedSteps.maxSteps === undefined ? 'epochs' : 'maxSteps'];
+  }
+
+  /** Responses of the run so far, and those that the reward model could not read whole. */
+  get scored(): Readonly<{ responses: number; truncated: number }> {
+    return this.#scored;
   }
 
   get #promptsPerStep(): number {
@@ -123,6 +133,10 @@ export class PolicyTask implements TrainTask {
     };
     const metrics = withOtherNames({ ...before, ...(await this.#train(trained, number, update)) });
     this.#taken = { steps: number, prompts: this.#taken.prompts + this.#promptsPerStep };
+    this.#scored = {
+      responses: this.#scored.responses + sampled.length,
+      truncated: this.#scored.truncated + sampled.filter(({ truncated }) => truncated).length,
+    };
     return { examples: asked, epoch, metrics };
   }
 
@@ -318,11 +332,13 @@ export class PolicyTask implements TrainTask {
 
   state(): PolicyState {
     const prompts = this.#parts.prompts.state();
-    return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken: { ...this.#taken } };
+    const [taken, scored] = [{ ...this.#taken }, { ...this.#scored }];
+    return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken, scored };
   }
   restore(state: unknown): void {
-    const { prompts, rewards, klCoef, taken } = checkedState(state);
+    const { prompts, rewards, klCoef, taken, scored } = checkedState(state);
     this.#taken = { ...taken };
+    this.#scored = { responses: 0, truncated: 0, ...scored };
     this.#parts.prompts.restore(prompts);
     this.#shaper.restore(rewards);
     this.#klCoef = klCoef;

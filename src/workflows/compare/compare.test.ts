@@ -145,6 +145,8 @@ describe('compare', () => {
     expect(check({ klCoef: 'dpo=1' }, 'ppo', 'dpo')).toThrow('has no effect on dpo. Of these methods ppo reads it.');
     expect(check({ clipRatio: 'gspo=0.1' }, 'ppo')).toThrow('which is not compared');
     expect(check({ clipRatio: 0.1 }, 'reinforce')).toThrow('has no effect on reinforce');
+    expect(check({ klCoef: '0.1,0.2' }, 'ppo')).toThrow('--kl-coef 0.1,0.2: every method has two values');
+    expect(check({ klCoef: 'ppo=0.1,PPO=0.2' }, 'ppo')).toThrow('ppo has two values');
     for (const wrong of [-1, 'much', 'ppo=', '1,x=']) expect(check({ klCoef: wrong }, 'ppo')).toThrow('is not a value');
   });
 

@@ -64,11 +64,12 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   for (const method of methods) checkPolicyConfig(policyConfig(asked, method, 0));
   const first = policyConfig(asked, pairing, asked.seeds[0] as number);
   const device = deviceOf(first.device);
-  const tokenizer = await loadTokenizer(first);
+  const { progress } = options;
+  const tokenizer = await loadTokenizer(first, progress);
   // the start is only asked; where adapters train on a quantised base, it is that base
   const { quantType } = first;
-  const model = await loadModel(first.model, { dtype: dtypeOf(first.dtype, device), device, quantType });
-  const { evaluation } = await openPrompts(first, tokenizer);
+  const model = await loadModel(first.model, { dtype: dtypeOf(first.dtype, device), device, quantType, progress });
+  const { evaluation } = await openPrompts(first, tokenizer, { progress });
   const scorer = await configuredScorer(first, { device, prompts: evaluation });
   const judge = new Judge(asked, model, tokenizer, scorer, evaluation);
   // A folder of its own for every comparison: two in one would mix.

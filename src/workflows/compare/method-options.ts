@@ -108,7 +108,12 @@ function valuesOf(name: OptionName, given: Given): Map<string, number> {
       throw new UserError(
         `${optionText(name)} ${given}: "${part.trim()}" is not a value for it. Write a number, or one by method: ${optionText(name)} ppo=0.1,grpo=0.2.`,
       );
-    values.set(method.toLowerCase().replaceAll('_', '-'), value);
+    const named = method.toLowerCase().replaceAll('_', '-');
+    if (values.has(named))
+      throw new UserError(
+        `${optionText(name)} ${given}: ${named === everyReader ? 'every method' : named} has two values; a comparison takes one for each.`,
+      );
+    values.set(named, value);
   }
   return values;
 }

@@ -73,7 +73,8 @@ async function planModel(
   const planning = { progress: options.progress, ranks: pipelineRanks(config) };
   if (data === undefined) {
     await attempt(() => modelPlan(preference, 0, planning));
-    await attempt(() => openForTraining(preference, { shape: loss.algorithm.paired ? 'preference' : 'unpaired' }));
+    const shape = loss.algorithm.paired ? 'preference' : 'unpaired';
+    await attempt(() => openForTraining(preference, { shape, progress: options.progress }));
   } else plan.training = await attempt(() => preferencePlan(preference, loss.algorithm, data, planning));
   await data?.close();
   return plan;

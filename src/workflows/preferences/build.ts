@@ -23,6 +23,7 @@ import { TaskPrompts } from '../../rollouts/task-prompts.ts';
 import { resolveInput } from '../../runs/index.ts';
 import { makeFolder } from '../../runs/json-files.ts';
 import type { Device } from '../../tensor/index.ts';
+import { rewardModelAsPolicy } from '../../trainers/policy-model.ts';
 import { type BuildPreferencesConfig, buildPreferencesSchema, checkBuild, type RowKind } from './config.ts';
 import { type GradedSummary, gradedRows } from './graded.ts';
 import { type PairsSummary, pairRows } from './pairs.ts';
@@ -67,10 +68,11 @@ export async function buildPreferences<Kind extends RowKind = 'pairs'>(
   const { progress } = options;
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config, progress);
-  const prompts = await choosePrompts(config, promptWriter(config, tokenizer), options.dataset);
+  const prompts = await choosePrompts(config, promptWriter(config, tokenizer), options);
   using opened = new DisposableStack();
   const makerOf = await openRows(config, { device, prompts, extra: options.scorers }, opened);
   using model: Model = await loadModel(config.model, { dtype: dtypeOf(config.dtype, device), device, progress });
+  if (model.head !== null) throw await rewardModelAsPolicy(config.model);
   using sampler = new Sampler(model.train(false));
   const context = { config, prompts, sampler, tokenizer };
   return (await writeRows(context, makerOf(context), options)) as BuiltPreferences<Kind>;
@@ -96,12 +98,12 @@ async function openRows(
 async function choosePrompts(
   config: BuildPreferencesConfig,
   writer: PromptWriter,
-  rows: DatasetSpec | undefined,
+  { dataset: rows, progress }: BuildPreferencesOptions,
 ): Promise<PolicyPrompt[]> {
   const { task, seed, prompts: count, subset } = config;
   if (task !== undefined) return new TaskPrompts(writer, { tasks: task, seed }).take(count);
   const dataset = (rows ?? config.dataset) as DatasetSpec;
-  return (await datasetPrompts(writer, { dataset, subset, trainPrompts: count, evalPrompts: 0, seed })).train;
+  return (await datasetPrompts(writer, { dataset, subset, trainPrompts: count, evalPrompts: 0, seed, progress })).train;
 }
 
 /**

@@ -23,6 +23,8 @@ export interface PairsSummary {
   meanScore: number;
   meanChosen: number;
   meanRejected: number;
+  /** Responses that the reward model could not read whole: their scores are those of their last tokens alone. */
+  truncated: number;
 }
 
 export function pairRows({ config }: RowContext, scorer: RewardScorer): RowMaker<PairsSummary> {
@@ -30,10 +32,12 @@ export function pairRows({ config }: RowContext, scorer: RewardScorer): RowMaker
   const scores: number[] = [];
   const made: BuiltPair[] = [];
   let withoutPairs = 0;
+  let truncated = 0;
   return {
     async rows({ prompts, rollouts, signal }: RowBatch) {
       await scoreRollouts(scorer, rollouts, signal);
       scores.push(...rollouts.map(({ score }) => score));
+      truncated += rollouts.filter((rollout) => rollout.truncated).length;
       return prompts.map(({ messages }, place) => {
         const responses = rollouts
           .slice(place * samples, (place + 1) * samples)
@@ -57,6 +61,7 @@ export function pairRows({ config }: RowContext, scorer: RewardScorer): RowMaker
       meanScore: meanOf(scores),
       meanChosen: meanOf(made.map((pair) => pair.score_chosen)),
       meanRejected: meanOf(made.map((pair) => pair.score_rejected)),
+      truncated,
     }),
   };
 }

@@ -23,6 +23,7 @@ import { resolveConfig, resolveInput } from '../../runs/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { checkPromptSource, policySchema } from '../../trainers/policy/config.ts';
+import { rewardModelAsPolicy } from '../../trainers/policy-model.ts';
 import { type QuantizePolicyConfig, quantizePolicySchema } from './config.ts';
 import { divergences, meanPerToken, predictingRows, type TokenDivergence } from './divergence.ts';
 import { outputFolder, trainedWith, writeOutput } from './folder.ts';
@@ -49,7 +50,8 @@ export async function quantizePolicy(
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config.model, progress);
   using original = await loadModel(config.model, { device, dtype: dtypeOf(config.dtype, device), progress });
-  const prompts = await promptsOf(config, tokenizer);
+  if (original.head !== null) throw await rewardModelAsPolicy(config.model);
+  const prompts = await promptsOf(config, tokenizer, options);
   using twin = quantisedTwin(original, config.quantType, progress);
   const { quantised } = twin;
   const responses = await sampleResponses(config, original, tokenizer, prompts, options);
@@ -97,7 +99,11 @@ export async function quantizePolicy(
 }
 
 /** Held-out prompts of the given data, or of the data that the checkpoint was trained on. */
-async function promptsOf(config: QuantizePolicyConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
+async function promptsOf(
+  config: QuantizePolicyConfig,
+  tokenizer: Tokenizer,
+  { progress }: QuantizeOptions,
+): Promise<PolicyPrompt[]> {
   const { dataset, subset, task, promptFormat, system, promptMaxLength, seed, numPrompts } = config;
   const asked = { dataset, subset, task, promptFormat, system, promptMaxLength, seed };
   const trained = await trainedWith(config.model);
@@ -110,7 +116,7 @@ async function promptsOf(config: QuantizePolicyConfig, tokenizer: Tokenizer): Pr
   const { config: policy } = resolveConfig(policySchema, {
     flags: { ...given, evalNumPrompts: numPrompts, evalSteps: 1 },
   });
-  const prompts = (await heldOutPrompts(policy, tokenizer)).slice(0, numPrompts);
+  const prompts = (await heldOutPrompts(policy, tokenizer, { progress })).slice(0, numPrompts);
   if (prompts.length === 0) throw new UserError('There are no prompts to answer.');
   return prompts;
 }
