@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "ops/decode/fused.h"
 #include "ops/decode/sample_rows.h"
 #include "ops/logprob_rows.h"
@@ -94,10 +96,13 @@ void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
 void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);
 void cudaSampleAdvance(const at::Tensor& logits, const SamplingRule& rule, const GoingRows& rows, Drawn& out);
 
+/**
+ * The beginning of a step: the rows of a table [N, width] at the ids. `cleared`, where it is defined, becomes zero. The matrices of `ahead` come into
+ * the L2 cache, as far as half of it has room: in a graph of several steps the kernel begins while the tokens of the last step are drawn.
+ */
+at::Tensor cudaBeginStep(const at::Tensor& table, const at::Tensor& ids, const at::Tensor& cleared, const std::vector<at::Tensor>& ahead);
 /** norm(x)·weightᵀ, the end of a step; undefined, and nothing done, for what has no kernel. */
 at::Tensor cudaVocabulary(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight);
-/** The rows of a table [N, width] at the ids. */
-at::Tensor cudaGather(const at::Tensor& table, const at::Tensor& ids);
 void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy,
                        at::Tensor& lse);
 at::Tensor cudaRowGradient(at::Tensor& logits, const RowGradient& incoming, c10::ScalarType dtype);

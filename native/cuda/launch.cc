@@ -245,16 +245,6 @@ Tensor cudaVocabulary(const Tensor& x, const Tensor& norm, double eps, const Ten
   return logits;
 }
 
-Tensor cudaGather(const Tensor& table, const Tensor& ids) {
-  const int64_t bytes = table.size(1) * table.element_size();
-  if (!isAligned(table) || bytes % 16 != 0) return at::embedding(table, ids);
-  const Launch launch(table);
-  Tensor out = at::empty({ids.size(0), table.size(1)}, table.options());
-  launchGather({table.data_ptr(), ids.data_ptr<int64_t>(), out.data_ptr(), ids.size(0), bytes}, launch.stream);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return out;
-}
-
 void cudaRowStatistics(const Tensor& logits, const Tensor& targets, float inverse, Tensor& logp, Tensor& entropy, Tensor& lse) {
   const Launch launch(logits);
   launchRowStatistics({logits.data_ptr<float>(), targets.data_ptr<int64_t>(), logp.data_ptr<float>(), entropy.data_ptr<float>(),

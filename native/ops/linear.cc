@@ -9,6 +9,7 @@
 
 #include "cpu/precise_products.h"
 #include "cpu/skinny/product.h"
+#include "ops/functions.h"
 #include "ops/optional.h"
 
 namespace attune {
@@ -64,6 +65,8 @@ class Product : public torch::autograd::Function<Product> {
   }
 };
 
+}  // namespace
+
 Tensor linear(const Tensor& input, const Tensor& weight, const Optional<Tensor>& given) {
   const Tensor bias = orUndefined(given);
   if (!areMatrices(input, weight, bias) || !(isOurs(input, weight, bias) || needsWidening(input))) return at::linear(input, weight, given);
@@ -73,7 +76,6 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Optional<Tensor>&
   return differentiated ? Product::apply(x, weight, given) : product(x, weight, bias);
 }
 
-}  // namespace
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {

@@ -191,6 +191,8 @@ int64_t longestSequence(at::IntArrayRef starts, at::IntArrayRef prefixes) {
   return longest;
 }
 
+}  // namespace
+
 Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::IntArrayRef starts, double scale, int64_t window,
                        const Optional<Tensor>& given, double dropout, at::IntArrayRef prefixes) {
   TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && v.sizes() == k.sizes(), "expected q [N, H, D], k and v [N, G, D]");
@@ -213,8 +215,6 @@ Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::In
   TORCH_CHECK(prefixes.empty(), "prefixes are for the CPU, up to float32 and without dropout");
   return PackedAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias, starts.vec(), scale, window, dropout);
 }
-
-}  // namespace
 
 Tensor packedCausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::IntArrayRef starts, at::IntArrayRef prefixes,
                              double scale) {

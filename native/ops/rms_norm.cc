@@ -139,6 +139,8 @@ void check(const Tensor& x, const Tensor& weight) {
   TORCH_CHECK(at::isFloatingType(x.scalar_type()), "rms_norm takes floating-point numbers");
 }
 
+}  // namespace
+
 std::tuple<Tensor, Tensor> addRmsNorm(const Tensor& x, const Optional<Tensor>& given, const Tensor& weight, double eps) {
   const Tensor added = orUndefined(given);
   check(x, weight);
@@ -159,8 +161,6 @@ std::tuple<Tensor, Tensor> addRmsNorm(const Tensor& x, const Optional<Tensor>& g
   const Tensor sum = added.defined() ? x.add(added) : x;
   return {sum, rmsNorm(sum, weight, eps)};
 }
-
-}  // namespace
 
 Tensor rmsNorm(const Tensor& x, const Tensor& weight, double eps) {
   check(x, weight);

@@ -2,6 +2,7 @@
 // head's D dimensions. Pairs are (i, i + R/2), or (2i, 2i + 1) where interleaved. Backward is the opposite rotation.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -85,7 +86,9 @@ Tensor rope(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool in
   TORCH_CHECK(2 * cosines.size(1) <= x.size(2), "more dimensions turn than a head has");
   TORCH_CHECK(cosines.scalar_type() == at::kFloat && sines.scalar_type() == at::kFloat, "cos and sin are float32");
   TORCH_CHECK(cosines.device() == x.device() && sines.device() == x.device(), "all inputs are on one device");
-  return Rope::apply(x, cosines.contiguous(), sines.contiguous(), interleaved);
+  const Tensor c = cosines.contiguous(), s = sines.contiguous();
+  if (!at::GradMode::is_enabled() || !x.requires_grad()) return rotate(x, c, s, interleaved, 1.0);
+  return Rope::apply(x, c, s, interleaved);
 }
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 // attune::swiglu(x[N, 2M]): silu(first half)·second half (Shazeer 2020), keeping only its input for backward.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -89,6 +90,7 @@ class Swiglu : public torch::autograd::Function<Swiglu> {
 
 Tensor swiglu(const Tensor& x) {
   TORCH_CHECK(x.dim() == 2 && x.size(1) % 2 == 0, "expected [N, 2M]");
+  if (!at::GradMode::is_enabled() || !x.requires_grad()) return forwardAny(x.contiguous());
   return Swiglu::apply(x);
 }
 

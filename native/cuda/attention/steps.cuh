@@ -1,7 +1,7 @@
-// Which kernel takes the attention of a decoding step: few.cuh, lone.cuh or rows.cuh, by the number of rows and the size of a head.
+// Which kernel takes the attention of a decoding step: few.cuh, lone.cuh, many.cuh or rows.cuh, by the number of rows and the size of a head.
 #pragma once
-#include "cuda/attention/few.cuh"
 #include "cuda/attention/lone.cuh"
+#include "cuda/attention/many.cuh"
 
 namespace attune {
 namespace {
@@ -41,6 +41,12 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   return launchAttentionFew<Cache, Whole, WARPS, 2, 96, Asking::Gently>(a, stream);
 }
 
+/** By blocks that go through many rows, for two or four query heads a kv head. */
+template <typename Cache, typename RowSpan, int WARPS>
+bool attendMany(const AttentionArgs& a, cudaStream_t stream) {
+  return launchAttentionMany<Cache, RowSpan, WARPS, 2>(a, stream) || launchAttentionMany<Cache, RowSpan, WARPS, 4>(a, stream);
+}
+
 /** A row's bits depend on WARPS alone, and on its own position. */
 template <typename Cache, int WARPS, int STAGES>
 bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
@@ -58,6 +64,12 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   const bool isFewTurns = a.rows * a.groups <= 2 * Cache::kTurnsOfFew * static_cast<int64_t>(multiprocessorsOfDevice());
   if (!isFew && isFewTurns && fewFits(a)) {
     using Whole = WholeSpan<Cache::kKeys>;
+    using Cut = CutSpan<Cache::kKeys, kChunk, kLone>;
+    if constexpr (Cache::kEachOfFew > 1) {
+      const int64_t items = a.rows * a.groups, multiprocessors = multiprocessorsOfDevice();
+      if (a.mostChunks == 1 && items > 5 * multiprocessors && attendMany<Cache, Whole, WARPS>(a, stream)) return true;
+      if (a.mostChunks > 1 && items <= 4 * multiprocessors && attendMany<Cache, Cut, WARPS>(a, stream)) return true;
+    }
     // In 8 bits two kv heads a block, where that leaves a block for nearly every place: a layer of 64, 128 and 256 rows of 384 keys 35.5, 55.6
     // and 91.4 µs in place of 35.9, 58.7 and 97.1. With 16 bits, or with rows in several chunks, of mixed lengths, it is slower.
     if constexpr (Cache::kEachOfFew > 1)
@@ -69,7 +81,7 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
     // 1,110, 1,240 and 1,320 keys on average) takes 128.3, 101.6, 84.2 and 62.0 µs in place of 148.5, 118.0, 99.4 and 73.0.
     if constexpr (D == 128)
       if (a.mostChunks > 1 &&
-          launchAttentionFew<Cache, CutSpan<Cache::kKeys, kChunk, kLone>, WARPS, 1, 64, Asking::AtOnce>(a, stream))
+          launchAttentionFew<Cache, Cut, WARPS, 1, 64, Asking::AtOnce>(a, stream))
         return true;
   }
   if (launchAttentionRows<Cache, WARPS, kHelpers, STAGES, kChunk, kLone>(a, stream)) return true;

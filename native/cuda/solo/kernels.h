@@ -22,8 +22,6 @@ struct SoloGates {
   float eps;
 };
 
-/** launchGather, which makes `bytes` of memory zero, too: a multiple of 16, as is the address. */
-void launchGatherAndClear(const GatherArgs& args, void* cleared, int64_t bytes, cudaStream_t stream);
 bool soloGatesFit(int64_t width, int64_t outputs);
 void launchSoloGates(const SoloGates& args, cudaStream_t stream);
 /** Whether launchSoloAttention takes these; `ofStep` is assumed. */

@@ -44,7 +44,11 @@ class Parts {
   }
   Linear linear(const std::string& name) {
     const Tensor codes = optional(name + ".codes");
-    if (!codes.defined()) return {tensor(name + ".weight"), optional(name + ".bias"), nullptr};
+    if (!codes.defined()) {
+      const Tensor weight = tensor(name + ".weight");
+      TORCH_CHECK(weight.dim() == 2, "the plan's ", name, " is not a matrix");
+      return {weight, optional(name + ".bias"), nullptr, weight.detach().t()};
+    }
     QuantisedTensors tensors{codes, tensor(name + ".scales"), optional(name + ".nested"), optional(name + ".offsets"),
                              optional(name + ".levels")};
     const int64_t inputs = whole(name + ".inputs"), block = whole(name + ".block");

@@ -17,6 +17,7 @@ namespace attune {
 struct Linear {
   at::Tensor weight, bias;
   std::shared_ptr<const QuantisedMatrix> quantised;
+  at::Tensor turned = {};  // weightᵀ, as libtorch's products take it; undefined where it is quantised
 
   int64_t outputs() const { return quantised ? quantised->outputs : weight.size(0); }
   int64_t inputs() const { return quantised ? quantised->inputs : weight.size(1); }

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <utility>
+#include <vector>
 
+#include "cuda/kernels.h"
 #include "cuda/launching.h"
 #include "cuda/solo/kernels.h"
 
@@ -33,14 +35,11 @@ SoloLayers::SoloLayers(const DecodePlan& plan, int64_t rows) : plan_(plan) {
 }
 
 Tensor SoloLayers::gather(const Tensor& ids) {
-  if (!memory_.defined()) return cudaGather(plan_.embedding, ids);
-  const Launch launch(ids);
-  const Tensor& table = plan_.embedding;
-  Tensor x = at::empty({1, table.size(1)}, table.options());
-  launchGatherAndClear({table.data_ptr(), ids.data_ptr<int64_t>(), x.data_ptr(), 1, table.size(1) * table.element_size()},
-                       memory_.data_ptr(), static_cast<int64_t>(memory_.nbytes()), launch.stream);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return x;
+  const LayerPlan& first = plan_.layers.front();
+  std::vector<Tensor> ahead;  // in the order in which they are read
+  for (const Linear* linear : {&first.qkv, &first.out, &first.up, &first.down})
+    if (!linear->quantised) ahead.push_back(linear->weight);
+  return cudaBeginStep(plan_.embedding, ids, memory_, ahead);
 }
 
 Tensor SoloLayers::attend(const FusedAttention& attention, const LayerPlan& layer, Tensor& x) {

@@ -116,7 +116,11 @@ Tensor causalAttention(const Tensor& q, const Tensor& k, const Tensor& v, const 
   TORCH_CHECK(families.has_value() ? prefixTokens > 0 && prefixTokens < q.size(0) : prefixTokens == 0,
               "prefixes have some of the tokens where there are families, else none");
 #ifdef ATTUNE_KERNELS
-  if (causalAttentionLongest(q, k) > 0) return CausalAttentionCuda::apply(q, k, v, sequences, families, prefixTokens, scale);
+  if (causalAttentionLongest(q, k) > 0) {
+    if (!at::GradMode::is_enabled() || !(q.requires_grad() || k.requires_grad() || v.requires_grad()))
+      return cudaCausalAttention({q, k, v, sequences, orUndefined(families), prefixTokens, scale}).first;
+    return CausalAttentionCuda::apply(q, k, v, sequences, families, prefixTokens, scale);
+  }
 #endif
   const Packed packed = packedOf(sequences, q.size(0));
   return packedCausalAttention(q, k, v, packed.starts, packed.prefixes, scale);

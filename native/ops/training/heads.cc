@@ -18,16 +18,15 @@ namespace {
 using at::Tensor;
 using Heads = std::tuple<Tensor, Tensor, Tensor>;
 
-Heads split(const SplitHeads& given) {
-  const int64_t rows = given.qkv.size(0), size = given.size(), before = given.heads * size, each = given.groups * size;
-  const auto heads = [&](int64_t start, int64_t count) {
-    return given.qkv.narrow(1, start, count * size).view({rows, count, size});
-  };
-  return {heads(0, given.heads), heads(before, given.groups), heads(before + each, given.groups)};
+/** So many heads of the projection from the one numbered `first` on: a view. */
+Tensor headsFrom(const SplitHeads& given, int64_t first, int64_t count) {
+  const int64_t size = given.size();
+  return given.qkv.narrow(1, first * size, count * size).view({given.qkv.size(0), count, size});
 }
+Tensor valuesOf(const SplitHeads& given) { return headsFrom(given, given.heads + given.groups, given.groups); }
 
 Heads composed(const SplitHeads& given) {
-  auto [q, k, v] = split(given);
+  Tensor q = headsFrom(given, 0, given.heads), k = headsFrom(given, given.heads, given.groups);
   if (given.qWeight.defined()) {
     q = rmsNorm(q, given.qWeight, given.eps);
     k = rmsNorm(k, given.kWeight, given.eps);
@@ -36,13 +35,13 @@ Heads composed(const SplitHeads& given) {
     q = rope(q, given.cosines, given.sines, given.interleaved);
     k = rope(k, given.cosines, given.sines, given.interleaved);
   }
-  return {q, k, v};
+  return {q, k, valuesOf(given)};
 }
 
 #ifdef ATTUNE_KERNELS
 Heads direct(const SplitHeads& given) {
   const auto [q, k] = cudaHeads(given);
-  return {q, k, std::get<2>(split(given))};
+  return {q, k, valuesOf(given)};
 }
 
 class SplitHeadsCuda : public torch::autograd::Function<SplitHeadsCuda> {
@@ -79,6 +78,8 @@ class SplitHeadsCuda : public torch::autograd::Function<SplitHeadsCuda> {
 };
 #endif
 
+}  // namespace
+
 Heads splitHeads(const Tensor& qkv, int64_t heads, int64_t groups, const Optional<Tensor>& qWeight, const Optional<Tensor>& kWeight,
                  double eps, const Optional<Tensor>& cosines, const Optional<Tensor>& sines, bool interleaved) {
   TORCH_CHECK(qkv.dim() == 2 && heads > 0 && groups > 0 && qkv.size(1) > 0 && qkv.size(1) % (heads + 2 * groups) == 0,
@@ -109,7 +110,6 @@ Heads splitHeads(const Tensor& qkv, int64_t heads, int64_t groups, const Optiona
   return composed(given);
 }
 
-}  // namespace
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {

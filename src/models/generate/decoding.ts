@@ -8,7 +8,7 @@ import { packSequences } from '../decoder/batch.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { Layer, Pass } from '../decoder/layer.ts';
 import { applyNorm } from '../decoder/norm.ts';
-import type { KvCache } from './cache/cache.ts';
+import { BLOCK, blocksFor, type KvCache } from './cache/cache.ts';
 import type { StepRows } from './plan.ts';
 
 /** Most tokens that are read in one pass: bounds its memory. */
@@ -49,6 +49,22 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
   const x = decoder.blocks(decoder.embed(batch.ids, batch.positions), filling, layers.slice(0, -1));
   // In the last block only the prompts' last tokens need a result; the others leave their keys and values.
   return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...filling, only: last }, layers.slice(-1)));
+}
+
+/** A prompt is read into its first row's slot. The other rows share its full blocks, and get a copy of the last, partial one. */
+export function copyPrompts(
+  cache: KvCache,
+  items: readonly (PrefillItem & { rows: readonly { slot: number }[] })[],
+): void {
+  const partial = items.filter(({ prompt }) => prompt.length % BLOCK > 0);
+  const last = (slot: number, { prompt }: PrefillItem) => cache.table(slot)[blocksFor(prompt.length) - 1] as number;
+  const copies = partial.flatMap((item) =>
+    item.rows.slice(1).map((row) => [last(item.slot, item), last(row.slot, item)]),
+  );
+  cache.copyBlocks(
+    copies.map(([from]) => from as number),
+    copies.map(([, to]) => to as number),
+  );
 }
 
 /** A prompt whose first tokens are already in its slot. */

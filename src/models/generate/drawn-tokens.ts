@@ -1,7 +1,21 @@
 /** Tokens that the device has drawn and the host reads later. */
 import { aten, type Device, keep, Recorder, scope, type Tensor, zeros } from '../../tensor/index.ts';
 import type { Row } from './row.ts';
-import { type DrawnTensors, onHost } from './sampling.ts';
+import type { Drawn, DrawnTensors } from './sampling.ts';
+
+/** Tokens, then, as floats, their log-probs and kept shares: parts of one int64 array. */
+function partsOf(all: BigInt64Array): { ids: BigInt64Array; logp: Float32Array; kept: Float32Array } {
+  const count = all.length / 2;
+  const [ids, rest] = [all.subarray(0, count), all.subarray(count)];
+  const shares = new Float32Array(rest.buffer, rest.byteOffset, 2 * count);
+  return { ids, logp: shares.subarray(0, count), kept: shares.subarray(count) };
+}
+
+/** What `sampleTogether` has drawn, or a decode plan after prompts, [2, rows]. */
+export function drawnOnHost(drawn: Tensor): Drawn {
+  const { ids, logp, kept } = partsOf(drawn.data() as BigInt64Array);
+  return { ids: Array.from(ids, Number), logprobs: Array.from(logp), kept: Array.from(kept) };
+}
 
 /** What the steps of a CUDA graph draw: tokens, log-probs and kept shares in one tensor, so that the host reads them by one copy. */
 export class DrawnTokens {
@@ -19,11 +33,7 @@ export class DrawnTokens {
   }
 
   read(): { ids: BigInt64Array; logp: Float32Array; kept: Float32Array } {
-    const all = this.#all.data() as BigInt64Array;
-    const count = all.length / 2;
-    const [ids, rest] = [all.subarray(0, count), all.subarray(count)];
-    const shares = new Float32Array(rest.buffer, rest.byteOffset, 2 * count);
-    return { ids, logp: shares.subarray(0, count), kept: shares.subarray(count) };
+    return partsOf(this.#all.data() as BigInt64Array);
   }
 
   dispose(): void {
@@ -37,14 +47,15 @@ export class DrawnTokens {
  */
 export class FirstTokens {
   readonly #recorder: Recorder;
-  #drawn: { rows: readonly Row[]; drawn: DrawnTensors }[] = [];
+  #drawn: { rows: readonly Row[]; drawn: Tensor }[] = [];
 
   constructor(device: Device) {
     this.#recorder = new Recorder(device);
   }
 
-  add(rows: readonly Row[], { ids, logp, kept }: DrawnTensors): void {
-    this.#drawn.push({ rows, drawn: { ids: keep(ids), logp: keep(logp), kept: keep(kept) } });
+  /** `drawn`: of `sampleTogether`. */
+  add(rows: readonly Row[], drawn: Tensor): void {
+    this.#drawn.push({ rows, drawn: keep(drawn) });
   }
 
   /** Queues the work of `body`, then gives the rows that were added before it their tokens, without waiting for that work. */
@@ -55,7 +66,7 @@ export class FirstTokens {
       body();
     } finally {
       for (const { rows, drawn } of before) {
-        const { ids, logprobs, kept } = this.#recorder.read(() => onHost(drawn));
+        const { ids, logprobs, kept } = this.#recorder.read(() => drawnOnHost(drawn));
         for (const [i, row] of rows.entries())
           if (row.finish === null) row.push(ids[i] as number, logprobs[i] as number, kept[i] as number); // else it was cancelled
       }
@@ -76,6 +87,6 @@ export class FirstTokens {
   }
 }
 
-function disposeAll(drawn: readonly { drawn: DrawnTensors }[]): void {
-  for (const each of drawn) for (const tensor of Object.values(each.drawn)) tensor.dispose();
+function disposeAll(drawn: readonly { drawn: Tensor }[]): void {
+  for (const each of drawn) each.drawn.dispose();
 }

@@ -7,21 +7,13 @@ import { FastWeights } from '../decoder/fast-weights.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import { DecodingWeights } from '../decoding-weights.ts';
 import type { Model } from '../model.ts';
-import {
-  BLOCK,
-  blocksFor,
-  type CacheDtype,
-  type CacheKind,
-  type CacheSize,
-  cacheBytes,
-  KvCache,
-} from './cache/cache.ts';
-import { continuePrompts, fillSlots, PREFILL_TOKENS, prefill, tokensLeft } from './decoding.ts';
-import { FirstTokens } from './drawn-tokens.ts';
+import { BLOCK, type CacheDtype, type CacheKind, type CacheSize, cacheBytes, KvCache } from './cache/cache.ts';
+import { continuePrompts, copyPrompts, fillSlots, PREFILL_TOKENS, prefill, tokensLeft } from './decoding.ts';
+import { drawnOnHost, FirstTokens } from './drawn-tokens.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
+import { PromptReader } from './prompt-reader.ts';
 import type { Row } from './row.ts';
-import { type HeldRows, RowTensors } from './row-tensors.ts';
 import {
   type Drawn,
   likeliest,
@@ -30,9 +22,9 @@ import {
   type RuleTensors,
   restrict,
   ruleTensors,
-  sampleNext,
+  sampleTogether,
 } from './sampling.ts';
-import { Stepper } from './stepper.ts';
+import { type HeldRows, RowTensors, Stepper } from './stepper.ts';
 
 /** Tokens of preempted rows that go through one step; so many rows always take the plan's path, if any (isSkinny). */
 const REPLAYED_TOKENS = 32;
@@ -54,6 +46,7 @@ export class Engine {
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
   #prompts: PromptGraphs | null = null;
+  #reader: PromptReader | null = null;
   readonly #service: boolean;
   readonly #cacheDtype: CacheDtype;
   readonly #fast: FastWeights | null;
@@ -95,6 +88,7 @@ export class Engine {
     const { decoder } = this.#model;
     this.#cache = new KvCache(decoder.spec, size, this.#cacheKind);
     this.#stepper = new Stepper(decoder, this.#cache, () => ({ fast: this.#fast }));
+    this.#reader = new PromptReader(decoder, this.#cache);
     this.#rows = new RowTensors(decoder.device);
     return true;
   }
@@ -110,11 +104,12 @@ export class Engine {
     this.#rows?.dispose();
   }
 
-  /** Frees the decode plan and the tensors of the current rows; the cache and a captured graph stay. */
+  /** Frees the decode plan and the tensors of the current rows; the cache, a captured graph and what goes with it stay. */
   rest(): void {
     this.forgetRows();
     this.#firstTokens?.forget();
     this.#stepper?.dispose();
+    if (this.#cache !== null && !isRecorded(this.#cache.tables.device)) this.#reader?.dispose();
   }
 
   /**
@@ -145,7 +140,8 @@ export class Engine {
       const drawn = scope(() =>
         noGrad(() => {
           const which = some.flatMap((item, i) => item.rows.map(() => i));
-          const logits = decoder.logits(hiddenOf()).indexSelect(0, this.#whole(which));
+          const each = decoder.logits(hiddenOf());
+          const logits = which.length === some.length ? each : each.indexSelect(0, this.#whole(which));
           const rule = ruleTensors(
             rows.map((row) => row.rule),
             rows.map((row) => row.seed),
@@ -154,7 +150,7 @@ export class Engine {
           // The counter is the position of the new token, so that a seed gives the same random number in any batch.
           const counters = this.#whole(rows.map((row) => row.position + 1));
           if (later === null || rows.some((row) => row.needsLogits)) return this.#draw(logits, rows, rule, counters);
-          later.add(rows, sampleNext(this.#wide(logits), rule, counters));
+          later.add(rows, sampleTogether(this.#wide(logits), rule, counters));
           return null;
         }),
       );
@@ -177,10 +173,25 @@ export class Engine {
       return;
     }
     const fresh = items.filter(({ from }) => from === 0);
-    part(fresh, () => prefill(decoder, cache, fresh));
+    if (!this.#readAtOnce(fresh, later)) part(fresh, () => prefill(decoder, cache, fresh));
     const begun = items.filter(({ from }) => from > 0);
     part(begun, () => continuePrompts(decoder, cache, begun));
     copyPrompts(cache, items);
+  }
+
+  /** Reads whole prompts by one native call; false, and nothing done, where that is not possible. */
+  #readAtOnce(items: readonly PromptOfRows[], later: FirstTokens | null): boolean {
+    const rows = items.flatMap((item) => item.rows);
+    const found = scope(() => (this.#reader as PromptReader).read(items));
+    if (found === null) return false;
+    if (later !== null) {
+      later.add(rows, found);
+      return true;
+    }
+    const drawn = drawnOnHost(found);
+    found.dispose();
+    push(rows, drawn);
+    return true;
   }
 
   /**
@@ -315,7 +326,7 @@ export class Engine {
   #draw(logits: Tensor, rows: readonly Row[], rule: RuleTensors, counters: Tensor): Drawn {
     const wide = this.#wide(logits);
     for (const [i, row] of rows.entries()) if (row.needsLogits) shape(wide.select(0, i), row);
-    const drawn = onHost(sampleNext(wide, rule, counters));
+    const drawn = drawnOnHost(sampleTogether(wide, rule, counters));
     const top = rows.map(({ request: { topLogprobs = 0 }, rule: { temperature } }, i) =>
       topLogprobs > 0 ? likeliest(wide.select(0, i), temperature, topLogprobs) : undefined,
     );
@@ -333,12 +344,14 @@ export class Engine {
     this.rest();
     this.#graph?.dispose();
     this.#prompts?.dispose();
+    this.#reader?.dispose();
     this.#firstTokens?.dispose();
     this.#cache?.dispose();
     this.weights.dispose();
     this.#fast?.dispose();
     this.#graph = null;
     this.#prompts = null;
+    this.#reader = null;
     this.#firstTokens = null;
     this.#stepper = null;
     this.#rows = null;
@@ -347,19 +360,6 @@ export class Engine {
 }
 
 const isBegun = (row: Row): boolean => row.ids.length > 0;
-
-/** A prompt is read into its first row's slot. The other rows share its full blocks, and get a copy of the last, partial one. */
-function copyPrompts(cache: KvCache, items: readonly PromptOfRows[]): void {
-  const partial = items.filter(({ prompt }) => prompt.length % BLOCK > 0);
-  const last = (slot: number, { prompt }: PromptOfRows) => cache.table(slot)[blocksFor(prompt.length) - 1] as number;
-  const copies = partial.flatMap((item) =>
-    item.rows.slice(1).map((row) => [last(item.slot, item), last(row.slot, item)]),
-  );
-  cache.copyBlocks(
-    copies.map(([from]) => from as number),
-    copies.map(([, to]) => to as number),
-  );
-}
 
 /** Applies a row's repetition penalty and its allowed tokens to its logits, in place. */
 function shape(logits: Tensor, row: Row): void {

@@ -2,7 +2,8 @@
  * Decoding on CUDA without the host: a step, by the plan or by the general path (stepper.ts), is captured as a CUDA graph and
  * replayed. There are graphs for several numbers of rows (`#sizeFor`), captured when first needed, so that few rows do not pay for
  * many. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens. So a step
- * costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
+ * costs only what its kernels cost. Where steps are short, a graph of several follows the one of a step: inside a graph the next
+ * step begins while the last one's tokens are drawn. `start` queues a few steps and returns; `collect` waits for their tokens.
  */
 import {
   type Device,
@@ -25,15 +26,31 @@ import { Stepper } from './stepper.ts';
 
 /** Tokens between two reads by the host; fewer where a caller follows token by token. */
 const TOKENS_PER_LOOK = 16;
-const WATCHED_TOKENS_PER_LOOK = 4;
+const WATCHED_TOKENS_PER_LOOK = 5;
 /** Most steps that the device takes before the host gives out further blocks: those of a look, and those started ahead. */
 export const STEPS_PER_LOOK = TOKENS_PER_LOOK + WATCHED_TOKENS_PER_LOOK;
 /** Steps that are started before the host looks at the last ones' tokens; what rows that turn out to be done compute is wasted. */
 const STEPS_AHEAD = 1;
+/** Steps of a graph of several: those of a watched look, and a third of what follows the step ahead in another. */
+const SEVERAL = WATCHED_TOKENS_PER_LOOK;
+/** Recording costs as much as it saves in some thousand steps, so a number of rows that is soon over has no graph of several. */
+const STEPS_BEFORE_SEVERAL = 128;
+/** A step of more rows takes so long that beginning it sooner gains nothing. */
+const MOST_ROWS_OF_SEVERAL = 64;
+
+/** The graphs of one number of rows. */
+interface Graphs {
+  one: Recorded;
+  /** Of SEVERAL steps: recorded when as many steps were taken that it will be used again. */
+  several: Recorded | null;
+  /** Steps taken so far. */
+  taken: number;
+  rows: number;
+}
 
 /** Steps that were started and not collected. */
 interface Started {
-  graph: Recorded;
+  graphs: Graphs;
   rows: readonly Row[];
   /** The turn of the first. */
   first: number;
@@ -58,7 +75,7 @@ export class GraphDecoder {
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
   /** By their number of rows. */
-  readonly #graphs = new Map<number, Recorded>();
+  readonly #graphs = new Map<number, Graphs>();
 
   constructor(decoder: Decoder, cache: KvCache, merged: () => MergedWeights | null = () => null) {
     const { device } = decoder;
@@ -93,10 +110,10 @@ export class GraphDecoder {
     }
     // The state of rows that only went on is on the device already.
     if (!sameRows(rows, this.#resident)) this.#state.upload(rows);
-    const graph = this.#graphFor(rows);
+    const graphs = this.#graphsFor(rows);
     this.#resident = [...rows];
     this.#turns.zero_();
-    this.#started = { graph, rows: this.#resident, first: 0, steps: 0, watched };
+    this.#started = { graphs, rows: this.#resident, first: 0, steps: 0, watched };
     this.#more(wanted);
   }
 
@@ -107,20 +124,31 @@ export class GraphDecoder {
     return Math.min(size, this.#cache.slots);
   }
 
-  #graphFor(rows: readonly Row[]): Recorded {
+  #graphsFor(rows: readonly Row[]): Graphs {
     const count = this.#sizeFor(rows.length);
     const found = this.#graphs.get(count);
     if (found !== undefined) return found;
-    const graph = this.#recorder.record(() => this.#step(count));
-    this.#graphs.set(count, graph);
+    const graphs = { one: this.#recorder.record(() => this.#step(count)), several: null, taken: 0, rows: count };
+    this.#graphs.set(count, graphs);
     this.#state.upload(rows); // recording ran the step and changed the state
-    return graph;
+    return graphs;
   }
 
   #more(steps: number): void {
     const started = this.#started as Started;
-    for (let i = 0; i < steps; i++) started.graph.replay();
-    started.steps += Math.max(0, steps);
+    const { graphs } = started;
+    let left = Math.max(0, steps);
+    if (left >= SEVERAL && graphs.taken >= STEPS_BEFORE_SEVERAL && graphs.rows <= MOST_ROWS_OF_SEVERAL)
+      graphs.several ??= this.#recorder.record(
+        () => {
+          for (let i = 0; i < SEVERAL; i++) this.#step(graphs.rows);
+        },
+        { hasRun: true },
+      );
+    started.steps += left;
+    graphs.taken += left;
+    for (; graphs.several !== null && left >= SEVERAL; left -= SEVERAL) graphs.several.replay();
+    for (; left > 0; left--) graphs.one.replay();
   }
 
   /**

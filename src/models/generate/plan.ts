@@ -29,6 +29,16 @@ export interface StepRows {
   slots: Tensor;
 }
 
+/** Prompts laid end to end, on the CPU (native/ops/decode/prompts/read.cc). */
+export interface PackedPrompts {
+  ids: Tensor;
+  /** The tokens' positions in the whole cache. */
+  places: Tensor;
+  lengths: readonly number[];
+  /** Of each response, [7, responses]. */
+  rules: Tensor;
+}
+
 /** How far rows go in one call: at most so many steps, not beyond a token that is among the stops, and no further once the time is over. */
 export interface StepLimits {
   steps: number;
@@ -105,11 +115,51 @@ export class DecodePlan {
     return { ids: next, logprobs, kept };
   }
 
+  /** Whether `readPrompts` takes prompts of these lengths. */
+  readsPrompts(lengths: readonly number[]): boolean {
+    return aten<boolean>('attune::read_prompts_takes', this.#number, lengths);
+  }
+
+  /** Reads prompts into the cache and draws the first tokens of the responses, as `drawnOnHost` takes them. */
+  readPrompts({ ids, places, lengths, rules }: PackedPrompts): Tensor {
+    return aten('attune::read_prompts', this.#number, ids, places, lengths, rules);
+  }
+
   dispose(): void {
     if (this.#number < 0) return;
     abandoned.unregister(this);
     aten('attune::decode_plan_free', this.#number);
     this.#number = -1;
+  }
+}
+
+/** The plan for a decoder's present arrangement, made when it is first needed. */
+export class HeldPlan {
+  readonly #decoder: Decoder;
+  readonly #cache: KvCache;
+  readonly #copies: () => PlanCopies;
+  #held: { plan: DecodePlan | null; arrangement: number } | null = null;
+
+  /** `copies`: those for the decoder's present arrangement. */
+  constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
+    this.#decoder = decoder;
+    this.#cache = cache;
+    this.#copies = copies;
+  }
+
+  /** Null where native code does not support the model as it is now. */
+  get plan(): DecodePlan | null {
+    const { arrangement } = this.#decoder;
+    if (this.#held?.arrangement !== arrangement) {
+      this.dispose();
+      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache, this.#copies()), arrangement };
+    }
+    return this.#held.plan;
+  }
+
+  dispose(): void {
+    this.#held?.plan?.dispose();
+    this.#held = null;
   }
 }
 

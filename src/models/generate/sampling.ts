@@ -1,6 +1,6 @@
 /** How the next token is drawn from logits: the options, and the same as tensors for native code. */
 import { UserError } from '../../errors.ts';
-import { aten, type Device, type Tensor, tensor } from '../../tensor/index.ts';
+import { aten, type Device, scope, type Tensor, tensor } from '../../tensor/index.ts';
 
 /** How tokens are drawn, and when a response ends. */
 export interface SamplingOptions {
@@ -74,19 +74,25 @@ export interface RuleTensors {
 }
 
 export function ruleTensors(rules: readonly Rule[], seeds: readonly number[], device: Device): RuleTensors {
-  const floats = (pick: (rule: Rule) => number) => tensor(Float32Array.from(rules, pick), { device });
-  const whole = (values: Iterable<number>) =>
-    tensor(
-      BigInt64Array.from(values, (value) => BigInt(value)),
-      { device },
-    );
-  return {
-    temperature: floats((rule) => rule.temperature),
-    topK: whole(rules.map((rule) => rule.topK)),
-    topP: floats((rule) => rule.topP),
-    minP: floats((rule) => rule.minP),
-    seeds: whole(seeds),
-  };
+  return scope(() => {
+    // two uploads in place of five
+    const count = rules.length;
+    const whole = BigInt64Array.from([...rules.map((rule) => rule.topK), ...seeds], BigInt);
+    const fractions = Float32Array.from([
+      ...rules.map((rule) => rule.temperature),
+      ...rules.map((rule) => rule.topP),
+      ...rules.map((rule) => rule.minP),
+    ]);
+    const numbers = tensor(whole, { shape: [2, count], device });
+    const shares = tensor(fractions, { shape: [3, count], device });
+    return {
+      temperature: shares.select(0, 0),
+      topK: numbers.select(0, 0),
+      topP: shares.select(0, 1),
+      minP: shares.select(0, 2),
+      seeds: numbers.select(0, 1),
+    };
+  });
 }
 
 /** The rule in the order in which the native operators take it. */
@@ -127,6 +133,11 @@ export const onHost = ({ ids, logp, kept }: DrawnTensors): Drawn => ({
 export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor): DrawnTensors {
   const [ids, logp, kept] = aten<[Tensor, Tensor, Tensor]>('attune::sample', logits, ...ruleArguments(rule), counters);
   return { ids, logp, kept };
+}
+
+/** The same in one tensor, which the host reads by one copy (`drawnOnHost`). */
+export function sampleTogether(logits: Tensor, rule: RuleTensors, counters: Tensor): Tensor {
+  return aten('attune::sample_together', logits, ...ruleArguments(rule), counters);
 }
 
 /** Rows that go on by themselves, one entry per row. */

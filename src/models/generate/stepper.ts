@@ -1,26 +1,25 @@
 /**
  * One step of decoding by the native plan (plan.ts) where there is one, else by the general path (decoding.ts). The plan is made
- * once and kept until adapters change.
+ * once and kept until adapters change; so are the tensors about the rows of a step, until rows come or go.
  */
-import type { Tensor } from '../../tensor/index.ts';
+import { type Device, keep, type Tensor, tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache/cache.ts';
 import { generalLogits } from './decoding.ts';
-import { DecodePlan, type PlanCopies, type StepLimits, type StepRows } from './plan.ts';
-import type { HeldRows } from './row-tensors.ts';
-import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
+import { type DecodePlan, HeldPlan, type PlanCopies, type StepLimits, type StepRows } from './plan.ts';
+import type { Row } from './row.ts';
+import { type Drawn, type DrawnTensors, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
 
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
-  readonly #copies: () => PlanCopies;
-  #held: { plan: DecodePlan | null; arrangement: number } | null = null;
+  readonly #held: HeldPlan;
 
   /** `copies`: those for the decoder's present arrangement. */
   constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
     this.#decoder = decoder;
     this.#cache = cache;
-    this.#copies = copies;
+    this.#held = new HeldPlan(decoder, cache, copies);
   }
 
   /** The next token of each row. */
@@ -43,20 +42,63 @@ export class Stepper {
 
   /** The plan for so many rows, or null for the general path. */
   #planFor(rows: number): DecodePlan | null {
-    const { arrangement } = this.#decoder;
-    if (this.#held?.arrangement !== arrangement) {
-      this.dispose();
-      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache, this.#copies()), arrangement };
-    }
     const { plan } = this.#held;
     return plan?.takes(rows) ? plan : null;
   }
 
   dispose(): void {
-    this.#held?.plan?.dispose();
+    this.#held.dispose();
+  }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** Tensors about the rows of a step that change only when rows come or go. */
+export interface HeldRows {
+  rule: RuleTensors;
+  slots: Tensor;
+}
+
+/** Makes them once and keeps them between steps. */
+export class RowTensors {
+  readonly #device: Device;
+  #rows: readonly Row[] = [];
+  #held: HeldRows | null = null;
+
+  constructor(device: Device) {
+    this.#device = device;
+  }
+
+  /** The tensors of these rows; the same object for as long as the rows stay the same. */
+  of(rows: readonly Row[]): HeldRows {
+    if (this.#held !== null && sameRows(rows, this.#rows)) return this.#held;
+    this.dispose();
+    const rule = ruleTensors(
+      rows.map((row) => row.rule),
+      rows.map((row) => row.seed),
+      this.#device,
+    );
+    const slots = tensor(
+      BigInt64Array.from(rows, (row) => BigInt(row.slot)),
+      { device: this.#device },
+    );
+    for (const each of [...Object.values(rule), slots]) keep(each);
+    this.#rows = [...rows];
+    this.#held = { rule, slots };
+    return this.#held;
+  }
+
+  dispose(): void {
+    if (this.#held === null) return;
+    for (const each of [...Object.values(this.#held.rule), this.#held.slots]) each.dispose();
     this.#held = null;
   }
   [Symbol.dispose](): void {
     this.dispose();
   }
 }
+
+/** Comparing the rows themselves is enough: `dispose` is called where a row loses its slot before it is done. */
+const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
+  a.length === b.length && a.every((row, i) => row === b[i]);

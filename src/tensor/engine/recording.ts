@@ -24,10 +24,14 @@ export class Recorder {
     this.#stream = new Stream(device);
   }
 
-  /** Runs a pass a few times, then records it. */
-  record(pass: () => void): Recorded {
+  /** Runs a pass a few times, then records it. One that only repeats what has run (`hasRun`) is recorded at once, and changes nothing. */
+  record(pass: () => void, { hasRun = false } = {}): Recorded {
     const [pool] = this.#graphs;
-    const graph = Graph.capture(pass, { stream: this.#stream, ...(pool === undefined ? {} : { pool }) });
+    const graph = Graph.capture(pass, {
+      stream: this.#stream,
+      ...(hasRun ? { warmups: 0 } : {}),
+      ...(pool === undefined ? {} : { pool }),
+    });
     this.#graphs.push(graph);
     return graph;
   }

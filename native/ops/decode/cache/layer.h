@@ -32,6 +32,9 @@ void checkCacheLayer(const CacheLayer& cache, const at::Tensor& like);
 /** Whether its tensors are contiguous, on `like`'s device, and of its dtype or in 8 bits. */
 bool cacheLayerFits(const CacheLayer& cache, const at::Tensor& like);
 
+/** Writes k and v [T, G, D] to the targets [T], int64 (write.cc). */
+void cacheWrite(const CacheLayer& cache, const at::Tensor& targets, const at::Tensor& k, const at::Tensor& v);
+
 /** Writes rows [N, G, D] as codes and scales to the blocks `blocks[N]` at their places `within[N]`, by ATen operators. */
 void writeCodes(at::Tensor codes, at::Tensor scales, const at::Tensor& blocks, const at::Tensor& within, const at::Tensor& rows);
 

@@ -37,9 +37,10 @@ void checkTargets(const Tensor& targets, int64_t positions) {
   for (int64_t i = 0; i < targets.size(0); i++) TORCH_CHECK(places[i] >= 0 && places[i] < positions, "a target lies outside the cache");
 }
 
-void cacheWrite(Tensor keys, Tensor values, const Optional<Tensor>& keyScales, const Optional<Tensor>& valueScales, const Tensor& targets,
-                const Tensor& k, const Tensor& v) {
-  const CacheLayer cache = cacheLayer(keys, values, keyScales, valueScales);
+}  // namespace
+
+void cacheWrite(const CacheLayer& cache, const Tensor& targets, const Tensor& k, const Tensor& v) {
+  const Tensor &keys = cache.keys, &values = cache.values;
   checkCacheLayer(cache, k);
   TORCH_CHECK(k.dim() == 3 && k.sizes() == v.sizes() && k.size(1) == cache.groups() && k.size(2) == cache.size(),
               "expected k and v [T, G, D] that fit the cache");
@@ -69,6 +70,13 @@ void cacheWrite(Tensor keys, Tensor values, const Optional<Tensor>& keyScales, c
   writeCodes(values, cache.valueScales, blocks, within, v);
 }
 
+namespace {
+
+void cacheWriteOperator(Tensor keys, Tensor values, const Optional<Tensor>& keyScales, const Optional<Tensor>& valueScales,
+                        const Tensor& targets, const Tensor& k, const Tensor& v) {
+  cacheWrite(cacheLayer(keys, values, keyScales, valueScales), targets, k, v);
+}
+
 }  // namespace
 }  // namespace attune
 
@@ -76,5 +84,5 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
       "cache_write_(Tensor(a!) keys, Tensor(b!) values, Tensor(c!)? key_scales, Tensor(d!)? value_scales, Tensor targets, Tensor k, "
       "Tensor v) -> ()");
-  library.impl("cache_write_", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::cacheWrite));
+  library.impl("cache_write_", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::cacheWriteOperator));
 }

@@ -1,0 +1,233 @@
+// The layers of a plan over all tokens of prompts on CUDA. The kernels are those of the eager operators (src/models/generate/decoding.ts:
+// prefill), and so are the bits; but they are launched one after the other from here, in memory that all layers share. A layer's kernels
+// take some 40 µs for a short prompt; eleven calls through JavaScript and the dispatcher took four times as long.
+#include "ops/decode/prompts/packed.h"
+
+#ifdef ATTUNE_KERNELS
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cuda/launching.h"
+#include "cuda/training/attention/kernels.h"
+#include "cuda/training/kernels.h"
+
+namespace attune {
+namespace {
+
+using at::Tensor;
+
+/** y = x·weightᵀ + bias, as at::linear computes it. */
+void multiply(const Linear& linear, const Tensor& x, Tensor& y) {
+  if (linear.bias.defined())
+    at::addmm_out(y, linear.bias, x, linear.turned);
+  else
+    at::mm_out(y, x, linear.turned);
+}
+
+/** What all layers share, a row for each token. */
+struct Buffers {
+  Tensor x, normed, added;  // [tokens, width]
+  Tensor cosines, sines;  // [tokens, half a head]; undefined without rotary positions
+  Tensor qkv, q, k, attended, lse;
+  Tensor inner, active;  // [tokens, 2·inputs of down] and half of that
+
+  Buffers(const DecodePlan& plan, int64_t tokens) {
+    const auto rows = [&](const Tensor& like, int64_t width) { return at::empty({tokens, width}, like.options()); };
+    const int64_t size = plan.headSize();
+    for (Tensor* each : {&x, &normed, &added}) *each = rows(plan.embedding, plan.width());
+    if (plan.cosines.defined())
+      for (Tensor* each : {&cosines, &sines}) *each = rows(plan.cosines, plan.cosines.size(1));
+    qkv = rows(plan.embedding, (plan.heads + 2 * plan.groups()) * size);
+    q = rows(plan.embedding, plan.heads * size);
+    k = rows(plan.embedding, plan.groups() * size);
+    attended = rows(plan.embedding, plan.heads * size);
+    lse = at::empty({tokens * plan.heads}, plan.embedding.options().dtype(at::kFloat));
+    inner = rows(plan.embedding, plan.layers.front().up.outputs());
+    active = rows(plan.embedding, plan.layers.front().down.inputs());
+  }
+  /** Leaves the first rows alone. */
+  void shortenTo(int64_t count) {
+    for (Tensor* each : {&x, &normed, &added, &q, &inner, &active}) *each = each->narrow(0, 0, count);
+  }
+};
+
+class PromptLayers {
+ public:
+  PromptLayers(const DecodePlan& plan, const PackedPrompts& prompts, const PromptNumbers& numbers, cudaStream_t stream)
+      : plan_(plan),
+        numbers_(numbers),
+        kind_(kindOf(plan.embedding)),
+        stream_(stream),
+        tokens_(prompts.tokens()),
+        prompts_(prompts.count()),
+        buffers_(plan, prompts.tokens()) {}
+
+  Tensor logits() {
+    gather(plan_.embedding, numbers_.ids(), buffers_.x);
+    if (plan_.cosines.defined()) {
+      gather(plan_.cosines, numbers_.positions(), buffers_.cosines);
+      gather(plan_.sines, numbers_.positions(), buffers_.sines);
+    }
+    for (const LayerPlan& layer : plan_.layers) {
+      const bool isFirst = &layer == &plan_.layers.front(), isLast = &layer == &plan_.layers.back();
+      norm(!isFirst, layer.attentionNorm, plan_.eps);
+      multiply(layer.qkv, buffers_.normed, buffers_.qkv);
+      attend(layer);
+      if (isLast) keepLastTokens();
+      multiply(layer.out, isLast ? buffers_.q : buffers_.attended, buffers_.added);
+      norm(true, layer.mlpNorm, plan_.eps);
+      multiply(layer.up, buffers_.normed, buffers_.inner);
+      launchSwiglu(kind_, buffers_.inner.data_ptr(), buffers_.active.data_ptr(), buffers_.active.size(0), buffers_.active.size(1), stream_);
+      C10_CUDA_KERNEL_LAUNCH_CHECK();
+      multiply(layer.down, buffers_.active, buffers_.added);
+    }
+    norm(true, plan_.finalNorm, plan_.finalEps);
+    Tensor logits = at::empty({prompts_, plan_.head.outputs()}, plan_.embedding.options());
+    multiply(plan_.head, buffers_.normed, logits);
+    return logits;
+  }
+
+ private:
+  /** normed = norm(x), after x += added where `adds`. The sum is rounded before the norm, as that of an addition is. */
+  void norm(bool adds, const Tensor& weight, double eps) {
+    NormArgs args{};
+    args.x = buffers_.x.data_ptr();
+    args.added = adds ? buffers_.added.data_ptr() : nullptr;
+    args.weight = weight.data_ptr();
+    args.sum = adds ? buffers_.x.data_ptr() : nullptr;
+    args.y = buffers_.normed.data_ptr();
+    args.rows = buffers_.x.size(0);
+    args.size = plan_.width();
+    args.eps = static_cast<float>(eps);
+    launchNorm(kind_, args, stream_);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+
+  /** Heads, cache and attention of all tokens, from qkv. */
+  void attend(const LayerPlan& layer) {
+    const int64_t groups = plan_.groups(), size = plan_.headSize();
+    HeadsArgs heads{};
+    heads.qkv = buffers_.qkv.data_ptr();
+    heads.qWeight = pointer(layer.qNorm);
+    heads.kWeight = pointer(layer.kNorm);
+    heads.cosines = floats(buffers_.cosines);
+    heads.sines = floats(buffers_.sines);
+    heads.q = buffers_.q.data_ptr();
+    heads.k = buffers_.k.data_ptr();
+    heads.rows = tokens_;
+    heads.heads = plan_.heads;
+    heads.groups = groups;
+    heads.size = size;
+    heads.eps = static_cast<float>(plan_.headEps);
+    launchHeads(kind_, heads, stream_);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+
+    const int64_t item = buffers_.qkv.element_size();
+    const void* const values = static_cast<const char*>(buffers_.qkv.data_ptr()) + (plan_.heads + groups) * size * item;
+    const int64_t stride = layer.qkv.outputs();
+    const CacheLayer& cache = layer.cache;
+    const CacheWriteArgs write{{{buffers_.k.data_ptr(), groups * size, cache.keys.data_ptr(), floats(cache.keyScales)},
+                                {values, stride, cache.values.data_ptr(), floats(cache.valueScales)}},
+                               numbers_.at(numbers_.places()),
+                               tokens_,
+                               groups,
+                               size,
+                               cache.keys.size(0) * cache.block()};
+    if (cache.isEightBits())
+      launchCacheWrite(kind_, write, stream_);
+    else
+      TORCH_CHECK(launchCacheCopy(write, item, stream_), "the cache does not take these rows");
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+
+    CausalAttentionArgs args{};
+    args.q = buffers_.q.data_ptr();
+    args.k = buffers_.k.data_ptr();
+    args.v = values;
+    args.qStride = plan_.heads * size;
+    args.kStride = groups * size;
+    args.vStride = stride;
+    args.out = buffers_.attended.data_ptr();
+    args.lse = floats(buffers_.lse);
+    args.sequences = reinterpret_cast<const int32_t*>(numbers_.at(numbers_.sequences()));
+    args.count = prompts_;
+    args.tokens = tokens_;
+    args.heads = plan_.heads;
+    args.groups = groups;
+    args.size = size;
+    args.share = static_cast<int>(plan_.heads / groups);
+    args.scale = static_cast<float>(layer.scale);
+    launchCausalAttention(kind_, args, stream_);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+
+  /** Only the prompts' last tokens need a result of the last layer: q becomes what they attended to. The others have left keys and values. */
+  void keepLastTokens() {
+    buffers_.shortenTo(prompts_);
+    gather(buffers_.attended, numbers_.last(), buffers_.q);
+    gather(buffers_.x, numbers_.last(), buffers_.normed);
+    std::swap(buffers_.x, buffers_.normed);
+  }
+
+  /** The rows of a table at the numbers that begin there. */
+  void gather(const Tensor& table, int64_t numbers, Tensor& out) {
+    const int64_t bytes = table.size(1) * static_cast<int64_t>(table.element_size());
+    launchGather({table.data_ptr(), numbers_.at(numbers), out.data_ptr(), out.size(0), bytes}, stream_);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+
+  const DecodePlan& plan_;
+  const PromptNumbers& numbers_;
+  const Kind kind_;
+  const cudaStream_t stream_;
+  const int64_t tokens_, prompts_;
+  Buffers buffers_;
+};
+
+/** Contiguous, and at a multiple of 16 bytes. */
+bool isLoadable(const Tensor& tensor) { return !tensor.defined() || (tensor.is_contiguous() && isAligned(tensor)); }
+
+bool layerFits(const DecodePlan& plan, const LayerPlan& layer, const PackedPrompts& prompts) {
+  for (const Linear* linear : {&layer.qkv, &layer.out, &layer.up, &layer.down})
+    if (linear->quantised) return false;
+  for (const Tensor* tensor : {&layer.attentionNorm, &layer.mlpNorm, &layer.qNorm, &layer.kNorm, &layer.cache.keys, &layer.cache.values})
+    if (!isLoadable(*tensor)) return false;
+  return layer.qNorm.defined() == layer.kNorm.defined() && layer.cache.block() == kCacheBlock &&
+         layer.down.inputs() == plan.layers.front().down.inputs() && (layer.window == 0 || layer.window >= prompts.longest);
+}
+
+/** Whether the eager path attends by the same kernels (src/models/decoder/attention.ts: hasKernels). */
+bool attentionFits(const DecodePlan& plan, const PackedPrompts& prompts) {
+  const int64_t tokens = prompts.tokens(), share = plan.heads / plan.groups();
+  if (tokens * plan.heads >= (int64_t{1} << 31) || tokens * share * share >= (int64_t{1} << 32)) return false;
+  const int64_t longest = causalAttentionLongest(kindOf(plan.embedding), plan.headSize(), static_cast<int>(share));
+  double squares = 0;
+  for (int64_t i = 0; i < prompts.count(); i++) squares += static_cast<double>(prompts.length(i)) * static_cast<double>(prompts.length(i));
+  return longest > 0 && squares / static_cast<double>(tokens) <= static_cast<double>(longest);
+}
+
+}  // namespace
+
+bool promptLayersFit(const DecodePlan& plan, const PackedPrompts& prompts) {
+  const auto dtype = plan.embedding.scalar_type();
+  if (!plan.embedding.is_cuda() || (dtype != at::kBFloat16 && dtype != at::kHalf) || plan.head.quantised || plan.head.bias.defined())
+    return false;
+  const Launch launch(plan.embedding);  // what fits depends on the device
+  const int64_t size = plan.headSize();
+  if (!normFits(kindOf(plan.embedding), plan.width()) || !headsFit(size) || plan.width() % 8 != 0 || size % 8 != 0) return false;
+  if (plan.cosines.defined() && (plan.interleaved || 2 * plan.cosines.size(1) != size)) return false;
+  for (const Tensor* tensor : {&plan.embedding, &plan.finalNorm, &plan.cosines, &plan.sines})
+    if (!isLoadable(*tensor)) return false;
+  return attentionFits(plan, prompts) && std::all_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {
+           return layerFits(plan, layer, prompts);
+         });
+}
+
+Tensor promptLogitsCuda(const DecodePlan& plan, const PackedPrompts& prompts, const PromptNumbers& numbers) {
+  const Launch launch(plan.embedding);
+  return PromptLayers(plan, prompts, numbers, launch.stream).logits();
+}
+
+}  // namespace attune
+#endif

@@ -1,0 +1,76 @@
+/**
+ * Whole prompts by one native call, for models that a decode plan takes (native/ops/decode/prompts/read.cc): the same results to the bit
+ * as `prefill` gives operator by operator, which takes four times as long as the kernels of a short prompt on a GPU.
+ */
+import { type Tensor, tensor } from '../../tensor/index.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import { ropeDependsOnLength } from '../decoder/rope.ts';
+import { BLOCK, type KvCache } from './cache/cache.ts';
+import { HeldPlan } from './plan.ts';
+import type { PromptOfRows } from './prompt-graph.ts';
+
+export class PromptReader {
+  readonly #decoder: Decoder;
+  readonly #cache: KvCache;
+  readonly #held: HeldPlan;
+
+  constructor(decoder: Decoder, cache: KvCache) {
+    this.#decoder = decoder;
+    this.#cache = cache;
+    this.#held = new HeldPlan(decoder, cache);
+  }
+
+  /**
+   * Reads the prompts into their slots and draws the first token of each row, in the order of the items: what `drawnOnHost` takes.
+   * Null, and nothing done, where native code does not take the model, the prompts or the rows.
+   */
+  read(items: readonly PromptOfRows[]): Tensor | null {
+    const { residence, training, spec } = this.#decoder;
+    const rows = items.flatMap((item) => item.rows);
+    if (training || residence?.isWhole === false || rows.length === 0 || rows.some((row) => row.needsLogits))
+      return null;
+    if (spec.positions.kind === 'rope' && ropeDependsOnLength(spec.positions)) return null;
+    const lengths = items.map(({ prompt }) => prompt.length);
+    const { plan } = this.#held;
+    if (plan === null || lengths.includes(0) || !plan.readsPrompts(lengths)) return null;
+    const tokens = this.#tokens(items);
+    const rules = rulesOf(items);
+    return tokens === null || rules === null ? null : plan.readPrompts({ ...tokens, lengths, rules });
+  }
+
+  /** The prompts' ids and their places in the cache, one prompt after the other; null where a number is no int32. */
+  #tokens(items: readonly PromptOfRows[]): { ids: Tensor; places: Tensor } | null {
+    const total = items.reduce((sum, { prompt }) => sum + prompt.length, 0);
+    const [ids, places] = [new Int32Array(total), new Int32Array(total)];
+    let at = 0;
+    for (const { prompt, slot } of items) {
+      const blocks = this.#cache.table(slot);
+      for (let token = 0; token < prompt.length; token++, at++) {
+        ids[at] = prompt[token] as number;
+        if (ids[at] !== prompt[token]) return null;
+        places[at] = (blocks[Math.floor(token / BLOCK)] as number) * BLOCK + (token % BLOCK);
+      }
+    }
+    return { ids: tensor(ids), places: tensor(places) };
+  }
+
+  /** Frees the plan; it is made again when it is needed. */
+  dispose(): void {
+    this.#held.dispose();
+  }
+}
+
+/** What native code is told of each response, [7, responses]; null where a seed is beyond what a number holds. */
+function rulesOf(items: readonly PromptOfRows[]): Tensor | null {
+  const responses = items.flatMap((item, which) => item.rows.map((row) => ({ row, which })));
+  const count = responses.length;
+  const all = new Float64Array(7 * count);
+  for (const [i, { row, which }] of responses.entries()) {
+    const { topK, temperature, topP, minP } = row.rule;
+    if (!Number.isSafeInteger(row.seed)) return null;
+    // a token's counter is its position, so that a seed gives the same random number in any batch
+    const numbers = [which, row.position + 1, topK, row.seed, temperature, topP, minP];
+    for (const [part, value] of numbers.entries()) all[part * count + i] = value;
+  }
+  return tensor(all, { shape: [7, count] });
+}

@@ -1,0 +1,171 @@
+/** Prompts read by one native call against the operators one by one: the same first tokens and the same cache, to the bit. */
+import { describe, expect, it } from 'vitest';
+import { longestWithPrefix } from '../../src/models/decoder/attention.ts';
+import { BLOCK, blocksFor, type CacheDtype, KvCache } from '../../src/models/generate/cache/cache.ts';
+import { prefill } from '../../src/models/generate/decoding.ts';
+import { drawnOnHost } from '../../src/models/generate/drawn-tokens.ts';
+import type { PromptOfRows } from '../../src/models/generate/prompt-graph.ts';
+import { PromptReader } from '../../src/models/generate/prompt-reader.ts';
+import { Row } from '../../src/models/generate/row.ts';
+import { type Drawn, onHost, ruleTensors, sampleNext } from '../../src/models/generate/sampling.ts';
+import { type GenerationRequest, initModel, type Model, Sampler } from '../../src/models/index.ts';
+import { Random } from '../../src/random.ts';
+import { type DType, integers, noGrad, scope } from '../../src/tensor/index.ts';
+import { device, hasCuda } from './device.ts';
+
+const small = {
+  vocab_size: 500,
+  hidden_size: 128,
+  intermediate_size: 192,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 512,
+  rms_norm_eps: 1e-6,
+};
+const shapes = {
+  qwen3: { ...small, model_type: 'qwen3', head_dim: 128, tie_word_embeddings: true },
+  llama: { ...small, model_type: 'llama', head_dim: 64, tie_word_embeddings: false },
+  // as large as a model's own, for BLAS takes other kernels then
+  wide: {
+    ...small,
+    model_type: 'qwen3',
+    head_dim: 128,
+    hidden_size: 1024,
+    intermediate_size: 3072,
+    num_attention_heads: 16,
+    num_key_value_heads: 8,
+    tie_word_embeddings: true,
+  },
+  // with biases
+  qwen2: { ...small, model_type: 'qwen2', hidden_size: 256, tie_word_embeddings: false },
+  // on CUDA only prompts within the window are read at once
+  mistral: { ...small, model_type: 'mistral', head_dim: 64, sliding_window: 40, tie_word_embeddings: false },
+};
+const dtypes: DType[] = hasCuda ? ['bfloat16', 'float16'] : ['float32', 'bfloat16'];
+const batches = [[1], [5, 64, 65, 1, 70, 2], ...(hasCuda ? [[128], [300], Array.from({ length: 16 }, () => 128)] : [])];
+
+function made(shape: object, dtype: DType): Model {
+  const model = initModel(shape as Parameters<typeof initModel>[0], { seed: 1, device, dtype });
+  noGrad(() => {
+    for (const [, parameter] of model.decoder.parameters()) if (parameter.ndim === 1) parameter.normal_(1, 0.3); // norms and biases that do something
+  });
+  return model;
+}
+
+/** Prompts in the slots of their rows, some of them with several responses. */
+function itemsOf(lengths: readonly number[], vocabulary: number): PromptOfRows[] {
+  const random = new Random('prompts', lengths.length);
+  return lengths.map((length, slot) => {
+    const request: GenerationRequest = {
+      prompt: Array.from({ length }, () => random.int(0, vocabulary - 1)),
+      maxNewTokens: 4,
+      temperature: slot % 3 === 1 ? 0 : 0.9,
+      topP: slot % 2 === 0 ? 0.9 : 1,
+      topK: slot % 4 === 2 ? 20 : 0,
+      minP: slot % 5 === 3 ? 0.02 : 0,
+      seed: 7 * slot,
+    };
+    const rows = Array.from({ length: slot % 3 === 2 ? 3 : 1 }, (_, sample) => new Row(request, sample, undefined));
+    for (const row of rows) row.slot = slot;
+    return { prompt: request.prompt, slot, from: 0, rows };
+  });
+}
+
+/** Its blocks are not in the order of the slots. */
+function cacheFor({ decoder }: Model, items: readonly PromptOfRows[], cacheDtype: CacheDtype): KvCache {
+  const lengths = items.map(({ prompt }) => prompt.length);
+  const blocks = lengths.reduce((sum, length) => sum + blocksFor(length), 0);
+  const size = { slots: items.length, length: Math.max(...lengths, BLOCK), blocks };
+  const cache = new KvCache(decoder.spec, size, { dtype: decoder.dtype, device, cacheDtype });
+  let next = blocks;
+  for (const [slot, length] of lengths.entries())
+    cache.setTable(
+      slot,
+      Array.from({ length: blocksFor(length) }, () => --next),
+    );
+  cache.upload();
+  return cache;
+}
+
+function oneByOne({ decoder }: Model, cache: KvCache, items: readonly PromptOfRows[]): Drawn {
+  return scope(() =>
+    noGrad(() => {
+      const rows = items.flatMap((item) => item.rows);
+      const which = items.flatMap((item, i) => item.rows.map(() => i));
+      const logits = decoder.logits(prefill(decoder, cache, items)).indexSelect(0, integers(which, { device }));
+      const rule = ruleTensors(
+        rows.map((row) => row.rule),
+        rows.map((row) => row.seed),
+        device,
+      );
+      const counters = integers(
+        rows.map((row) => row.position + 1),
+        { device },
+      );
+      return onHost(sampleNext(logits.to('float32'), rule, counters));
+    }),
+  );
+}
+
+const contents = (cache: KvCache) =>
+  [...cache.keys, ...cache.values, ...cache.keyScales, ...cache.valueScales].map((each) =>
+    Buffer.from(each.data().buffer),
+  );
+
+/** Whether the device's kernels read prompts of such a model; the CPU reads all. */
+function takes({ decoder: { spec, dtype } }: Model, longest: number): boolean {
+  const { attention } = spec;
+  if (!hasCuda) return true;
+  const windows = attention.windows.map(() => null);
+  return (
+    longestWithPrefix({ ...attention, windows, hasBias: false }, device, dtype) > 0 &&
+    attention.windows.every((window) => window === null || window >= longest)
+  );
+}
+
+const names = (Object.keys(shapes) as (keyof typeof shapes)[]).filter((name) => hasCuda || name !== 'wide');
+
+describe.each(names)('prompts of %s, read at once', (name) => {
+  for (const dtype of dtypes)
+    for (const cacheDtype of ['model', 'int8'] as const)
+      it(`are what the operators make of them, in ${dtype} with a cache in ${cacheDtype}`, () => {
+        using model = made(shapes[name], dtype);
+        for (const lengths of batches) {
+          const items = itemsOf(lengths, small.vocab_size);
+          const [expected, found] = [cacheFor(model, items, cacheDtype), cacheFor(model, items, cacheDtype)];
+          const reader = new PromptReader(model.decoder, found);
+          const drawn = oneByOne(model, expected, items);
+          for (let again = 0; again < 2; again++) {
+            const read = scope(() => reader.read(items));
+            expect(read !== null, `${lengths}`).toBe(takes(model, Math.max(...lengths)));
+            if (read === null) continue;
+            expect(drawnOnHost(read)).toEqual(drawn);
+            read.dispose();
+            expect(contents(found)).toEqual(contents(expected));
+          }
+          for (const own of [reader, expected, found]) own.dispose();
+        }
+      });
+});
+
+it('refuses what native code cannot read', async () => {
+  using model = made(shapes.qwen3, dtypes[0] as DType);
+  const items = itemsOf([3, 4], small.vocab_size);
+  const cache = cacheFor(model, items, 'model');
+  const reader = new PromptReader(model.decoder, cache);
+  const [first, second] = items as [PromptOfRows, PromptOfRows];
+  expect(reader.read([{ ...first, prompt: [] }, second])).toBeNull();
+  expect(reader.read([{ ...first, prompt: [2 ** 32 + 1] }, second])).toBeNull();
+  if (takes(model, 4))
+    expect(() => reader.read([{ ...first, prompt: [500] }, second])).toThrow('outside the embedding');
+  for (const own of [reader, cache]) own.dispose();
+  using sampler = new Sampler(model, { slots: 2, maxLength: 32 });
+  // rows whose logits are wanted are read one by one: the same tokens
+  const request = { prompt: [5, 6, 7], maxNewTokens: 1, temperature: 1, seed: 3 };
+  const [plain] = await sampler.generate([request]);
+  const [seen] = await sampler.generate([{ ...request, topLogprobs: 1 }]);
+  expect(plain?.map(({ ids, logprobs }) => ({ ids, logprobs }))).toEqual(
+    seen?.map(({ ids, logprobs }) => ({ ids, logprobs })),
+  );
+});
