@@ -3,9 +3,10 @@
  * nothing is lost and a restart goes on where it was.
  */
 import { createHash } from 'node:crypto';
-import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { basename, join } from 'node:path';
+import { appendLine } from '../../line-file.ts';
 import { wilson } from '../../rewards/error-analysis.ts';
 import type { ExportRatingsAnswer, Rating, RatingTally } from '../api/data.ts';
 import { shownHere } from '../http/shown.ts';
@@ -96,7 +97,7 @@ export class RatingFile {
 
   #append(line: Line): void {
     mkdirSync(join(this.#path, '..'), { recursive: true });
-    appendFileSync(this.#path, `${JSON.stringify(line)}\n`);
+    appendLine(this.#path, line);
     this.#take(line);
   }
 
