@@ -4,10 +4,10 @@
  *     const report = await explore('./data/hh', { outputDir: './explore' });
  *     report.patterns.length_bias?.chosen_longer     // 0.53
  */
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type DatasetOptions, type DatasetSpec, ExampleEncoder, openDataset } from '../data/index.ts';
 import { UserError } from '../errors.ts';
+import { makeFolder } from '../folder.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
@@ -82,7 +82,7 @@ export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): 
   if (collected.labels.size > 0) report.patterns.label_balance = collected.labelBalance();
   report.warnings = warningsOf(report, dataset.leftAside);
   if (outputDir !== undefined) {
-    await mkdir(outputDir, { recursive: true });
+    makeFolder(outputDir);
     writeWhole(join(outputDir, 'analysis_results.json'), `${JSON.stringify(report, null, 2)}\n`);
     writeWhole(join(outputDir, 'dataset_analysis.png'), await drawExploration(report, collected));
   }

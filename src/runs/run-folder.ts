@@ -2,9 +2,9 @@
 import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
+import { makeFolder } from '../folder.ts';
 import { quoted } from '../shell.ts';
 import { listCheckpoints } from './checkpoints.ts';
-import { makeFolder } from './json-files.ts';
 import { deletion, holdsNothing, mayStartOver } from './start-over.ts';
 
 export interface FolderChoice {

@@ -5,9 +5,10 @@
  * belong to their row unless a pair there has a rating of its own.
  */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { basename, join } from 'node:path';
+import { makeFolder } from '../../folder.ts';
 import { appendLine } from '../../line-file.ts';
 import { wilson } from '../../rewards/error-analysis.ts';
 import type { DataExample, ExportRatingsAnswer, Rating, RatingTally } from '../api/data.ts';
@@ -133,7 +134,7 @@ export class RatingFile {
   }
 
   #append(line: Line): void {
-    mkdirSync(join(this.#path, '..'), { recursive: true });
+    makeFolder(join(this.#path, '..'));
     appendLine(this.#path, line);
     this.#take(line);
   }
