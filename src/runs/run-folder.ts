@@ -26,6 +26,10 @@ export function checkNewRun(options: FolderChoice): void {
   if (runName === undefined) return;
   if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
+  if (/^-|[\p{Cc}\p{Cf}\u2028\u2029]/u.test(runName))
+    throw new UserError(
+      `--run-name ${JSON.stringify(runName)} cannot be a run's name: it begins with "-", or has a control character, and commands could not be given it.`,
+    );
   const folder = join(outputDir, runName);
   if (!existsSync(folder)) {
     checkNewRollouts(options);

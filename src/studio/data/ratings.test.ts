@@ -1,4 +1,4 @@
-import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Client, openStudio, removeFolder, temporaryFolder } from '../studio.test-support.ts';
@@ -39,6 +39,18 @@ describe('ratings', () => {
     write('A', 'B', 'C');
     expect((await exported()).pairs).toBe(2);
     expect((await client.post('/api/ratings/undo', { dataset: pairs })).json.undone.index).toBe(1);
+  });
+
+  it('shows guidelines, but none that are a link to the outside', async () => {
+    const outside = temporaryFolder();
+    writeFileSync(join(outside, 'secret'), 'secret');
+    symlinkSync(join(outside, 'secret'), join(root, 'GUIDELINES.md'));
+    const asked = `/api/ratings?dataset=${encodeURIComponent(pairs)}`;
+    expect((await client.get(asked)).json.guidelines).toBeUndefined();
+    rmSync(join(root, 'GUIDELINES.md'));
+    writeFileSync(join(root, 'GUIDELINES.md'), 'Be kind.');
+    expect((await client.get(asked)).json.guidelines).toBe('Be kind.');
+    removeFolder(outside);
   });
 
   it('refuses a vote on a pair that has gone from its row', async () => {

@@ -100,7 +100,7 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
       const { rows } = await cache.of(path, split);
       const { ratings } = file.fitted(rows);
       const next = rows.find(({ index }) => !ratings.has(index))?.index;
-      const guidelines = guidelinesOf(path);
+      const guidelines = guidelinesOf(path, places);
       return {
         ratings: [...ratings.values()],
         tally: file.tally(rows),
@@ -174,10 +174,12 @@ function startExplore(jobs: Jobs, places: ModelPlaces, request: z.output<typeof 
   return handle.job;
 }
 
-/** What raters go by: GUIDELINES.md beside the dataset. */
-function guidelinesOf(path: string): string | undefined {
+/** What raters go by: GUIDELINES.md beside the dataset, unless it is a link that leads outside. */
+function guidelinesOf(path: string, places: ModelPlaces): string | undefined {
   if (!existsSync(path)) return undefined;
   const folder = statSync(path).isDirectory() ? path : dirname(path);
   const file = join(folder, 'GUIDELINES.md');
-  return existsSync(file) && statSync(file).isFile() ? readFileSync(file, 'utf8').slice(0, 100_000) : undefined;
+  return existsSync(file) && places.allows(file) && statSync(file).isFile()
+    ? readFileSync(file, 'utf8').slice(0, 100_000)
+    : undefined;
 }
