@@ -45,6 +45,8 @@ export interface DatasetOptions<S extends Shape = Shape> {
   dropTies?: boolean;
   /** Each pair must have a margin, or two scores to take one from: one without, or with no number there, is a broken row. */
   margins?: boolean;
+  /** Prompts keep the row's other columns as `fields`: strings, numbers, booleans, lists and objects as they are. */
+  keepColumns?: boolean;
   /** Leave out responses shorter than this many characters. */
   minResponseChars?: number;
   /** Take `<think>…</think>` out of responses. */
@@ -237,7 +239,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
 
   async *#usable(tally: Tally): AsyncGenerator<ExampleOf[S]> {
     const wanted = await this.shape();
-    const { margins } = this.#options;
+    const { margins, keepColumns } = this.#options;
     const mappings = new Map<string, Mapping>();
     const drop = (reason: string) => tally.drop(reason);
     const bad = (file: string, line: number, problem: string) => {
@@ -252,7 +254,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     for await (const { row, file, line } of this.#rows.read(bad)) {
       let mapping = mappings.get(file);
       if (mapping === undefined) {
-        mapping = mapRows(row, { shape: wanted, columns: this.#columnsFor(row), margins, where: file });
+        mapping = mapRows(row, { shape: wanted, columns: this.#columnsFor(row), margins, keepColumns, where: file });
         mappings.set(file, mapping);
       }
       let examples: Example[];

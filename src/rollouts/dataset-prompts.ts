@@ -92,12 +92,14 @@ export async function datasetPrompts(writer: PromptWriter, options: DatasetPromp
     rows.flatMap((row, index) => {
       const prompt = writer.write(index, row.prompt);
       if (prompt === undefined) tooLong++;
-      return prompt === undefined ? [] : [{ ...prompt, answer: row.answer }];
+      return prompt === undefined
+        ? []
+        : [{ ...prompt, answer: row.answer, ...(row.fields === undefined ? {} : { fields: row.fields }) }];
     });
   return { train: written(chosen), evaluation: written(held), tooLong };
 }
 
-type Row = { prompt: Message[]; answer?: string };
+type Row = { prompt: Message[]; answer?: string; fields?: Record<string, unknown> };
 
 /** In-memory rows, and sets without a test split, give no test rows. */
 async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
@@ -111,6 +113,6 @@ async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
 }
 
 async function rowsOf({ dataset, subset }: DatasetPromptOptions, split: string): Promise<Row[]> {
-  const options = { shape: 'prompts' as const, split, subset, hub: datasetHub() };
+  const options = { shape: 'prompts' as const, split, subset, keepColumns: true, hub: datasetHub() };
   return (await openDataset(dataset, options)).toArray();
 }
