@@ -20,6 +20,7 @@ import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { meanTokenKl } from '../../rollouts/token-kl.ts';
 import { type ResolvedRun, refusal } from '../../runs/index.ts';
+import { recipeText, type TaskRecipe } from '../../tasks/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
@@ -55,9 +56,15 @@ export type PolicyStep = StepOf<
   'reward' | 'length_mean'
 >;
 
-/** Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`). */
+/**
+ * Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`), `task` a text or a task
+ * of your own (`defineTask`). To go on with a run, the same ones are given again.
+ */
 export function trainPolicy(
-  input: Omit<ProgramConfig<PolicyInput>, 'algorithm'> & { algorithm?: string | PolicyAlgorithm },
+  input: Omit<ProgramConfig<PolicyInput>, 'algorithm' | 'task'> & {
+    algorithm?: string | PolicyAlgorithm;
+    task?: TaskRecipe;
+  },
   options: PolicyTrainerOptions = {},
 ): Training<PolicyStep> {
   return trainingOf({ command: 'train policy', schema: policySchema, start: startPolicy, named }, input, options);
@@ -65,6 +72,7 @@ export function trainPolicy(
 
 function named(flags: Record<string, unknown>): void {
   if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
+  if (typeof flags.task === 'object') flags.task = recipeText(flags.task as TaskRecipe);
 }
 
 /** The same from a resolved config. */
