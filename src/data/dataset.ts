@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto';
 import { checkArgument, checkArguments, integer, limit, oneOf, type Rule, text, whole } from '../arguments.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { Random, unitHash } from '../random.ts';
 import { stripThinking } from '../text/chat/thinking.ts';
 import type { ColumnNames } from './shapes/columns.ts';
@@ -66,6 +66,13 @@ const optionRules: Partial<Record<keyof DatasetOptions, Rule>> = {
   onBadRow: oneOf(['skip', 'fail']),
   minResponseChars: whole(0),
 };
+const optionNames: Record<keyof DatasetOptions, true> = {
+  ...{ shape: true, split: true, subset: true, revision: true, columns: true, maxSamples: true, sample: true },
+  ...{ seed: true, onBadRow: true, dropTies: true, margins: true, keepColumns: true, minResponseChars: true },
+  ...{ stripThinking: true, hub: true },
+};
+/** The options of `openDataset`. */
+export const datasetOptionNames: readonly string[] = Object.keys(optionNames);
 const isSpec = (spec: unknown) =>
   ['string', 'function'].includes(typeof spec) ||
   (typeof spec === 'object' && spec !== null && (Symbol.iterator in spec || Symbol.asyncIterator in spec));
@@ -79,6 +86,7 @@ export async function openDataset(spec: DatasetSpec, options?: DatasetOptions): 
 export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {}): Promise<Dataset> {
   checkArgument('A dataset', spec, { fits: isSpec, wanted: 'a path, a hub name, or rows: a list or an iterable' });
   checkArguments('openDataset', options, optionRules);
+  checkNames('openDataset', options, datasetOptionNames);
   if (typeof spec !== 'string') return new Dataset('the rows given', memoryRows(spec), options);
   const hubName = parseHubName(spec);
   const known = hubName === undefined ? undefined : knownSet(hubName.repo);

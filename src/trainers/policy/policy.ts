@@ -8,10 +8,12 @@
  * sampler.
  */
 import { type PolicyAlgorithm, stdOf, useAlgorithm, usesReference } from '../../algorithms/index.ts';
+import { call, checkArguments, list, type Rule } from '../../arguments.ts';
 import { makeOptimizer } from '../../dist/shard/optimizer.ts';
 import { UserError } from '../../errors.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
+import { anyScorer } from '../../rewards/scorer.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
@@ -67,7 +69,18 @@ export function trainPolicy(
   },
   options: PolicyTrainerOptions = {},
 ): Training<PolicyStep> {
-  return trainingOf({ command: 'train policy', schema: policySchema, start: startPolicy, named }, input, options);
+  return trainingOf(
+    { command: 'train policy', schema: policySchema, start: startPolicy, named, own, check },
+    input,
+    options,
+  );
+}
+
+const own = ['rewards', 'sampler', 'onStart', 'onRewardFailure'];
+
+function check({ rewards = [] }: PolicyTrainerOptions): void {
+  const reward: Rule = { fits: (value) => call.fits(value) || anyScorer.fits(value), wanted: 'a function or a scorer' };
+  checkArguments('trainPolicy', { rewards }, { rewards: list(reward) });
 }
 
 function named(flags: Record<string, unknown>): void {
