@@ -7,6 +7,7 @@
  * The generator is xoshiro128** (Blackman and Vigna, 2018): 32-bit arithmetic, period 2^128 − 1. Its state is filled by
  * splitmix-style mixing of a hash of the key, so neighbouring seeds and different tasks give unrelated streams.
  */
+/** Random numbers by a key: the same key always gives the same numbers. */
 export class Random {
   #s0: number;
   #s1: number;

@@ -170,6 +170,8 @@ const leaves = [
   'src/exit-codes.ts',
   'src/existing-file.ts',
   'src/expectation.ts',
+  'src/folder.ts',
+  'src/line-file.ts',
   'src/lookup.ts',
   'src/pattern.ts',
   'src/progress.ts',

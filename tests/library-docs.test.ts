@@ -17,7 +17,8 @@ async function run(name: string, imported: string, edit = (text: string) => text
   await tinyModel(join(folder, 'models', 'tiny'));
   const file = join(folder, `${name}.ts`);
   const text = edit(example(imported));
-  writeFileSync(file, text.replace("'attune'", JSON.stringify(pathToFileURL(join(root, 'src', 'index.ts')).href)));
+  const source = (...way: string[]) => JSON.stringify(pathToFileURL(join(root, 'src', ...way, 'index.ts')).href);
+  writeFileSync(file, text.replace("'attune'", source()).replace("'attune/tasks'", source('tasks')));
   process.chdir(folder);
   const told: unknown[][] = [];
   const log = vi.spyOn(console, 'log').mockImplementation((...values) => void told.push(values));
@@ -58,4 +59,10 @@ it('trains a policy, replays a step and compares two methods', async () => {
   expect(Object.keys(winners)).toEqual(['quality', 'stability', 'convergence', 'efficiency']);
   // null: in two steps neither may gain anything
   expect(['grpo', 'ppo', null]).toContain(winners.quality);
+});
+
+it('trains on a task of your own', async () => {
+  const told = await run('task', 'defineTask');
+  expect(told[0]?.[0]).toMatch(/^What is 2 \* \d+\?/);
+  expect(told.slice(1)).toEqual([[1], [2]]);
 });

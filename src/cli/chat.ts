@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
+import { checkLineFile } from '../line-file.ts';
 import { deviceOf, dtypeOf, LanguageModel } from '../models/index.ts';
 import { loadRewardModel } from '../rewards/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
@@ -89,6 +90,7 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
     ...(quantType === undefined ? {} : { quantType }),
   };
   if (names[0] === names[1]) throw new UserError('Both models are the same: there would be nothing to vote on.');
+  if (names.length > 1) checkLineFile('--votes', config.votes);
   using stack = new DisposableStack();
   const models: ChatModel[] = [];
   for (const name of names)

@@ -1,10 +1,11 @@
 /** `attune learn`: the chapters of docs/learn, each run and drawn on the reader's own machine. */
 import { spawn } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { z } from 'zod';
+import { makeFolder } from '../folder.ts';
 import { resolveModel } from '../hub/hub.ts';
 import { type Chapter, chapter, chapters, sourcesIn, storedReference } from '../learn/book.ts';
 import type { Curve, Figure, Outcome } from '../learn/experiments/experiment.ts';
@@ -135,7 +136,7 @@ async function ask(
 async function runExperiment({ number, experiment }: Chapter, config: LearnConfig): Promise<Outcome> {
   using interrupt = onInterrupt(() => tell('stopping'));
   const folder = chapterFolder(number, config);
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const started = performance.now();
   print(`Running the experiment: about ${duration(experiment.seconds)} on two cores.`);
   const outcome = await experiment.run({
@@ -203,7 +204,7 @@ async function writePictures(
 /** Without a result the page has the stored picture in its place. */
 function writePage(from: Chapter, result: PageResult | null, config: LearnConfig): void {
   const folder = chapterFolder(from.number, config);
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const page = join(folder, 'chapter.html');
   writeFileSync(page, chapterPage(from, result));
   print(`The page: ${shown(page)}\n`);

@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto';
 import { checkArgument, checkArguments, integer, limit, oneOf, type Rule, text, whole } from '../arguments.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { Random, unitHash } from '../random.ts';
 import { stripThinking } from '../text/chat/thinking.ts';
 import type { ColumnNames } from './shapes/columns.ts';
@@ -45,6 +45,8 @@ export interface DatasetOptions<S extends Shape = Shape> {
   dropTies?: boolean;
   /** Each pair must have a margin, or two scores to take one from: one without, or with no number there, is a broken row. */
   margins?: boolean;
+  /** Prompts keep the row's other columns as `fields`: strings, numbers, booleans, lists and objects as they are. */
+  keepColumns?: boolean;
   /** Leave out responses shorter than this many characters. */
   minResponseChars?: number;
   /** Take `<think>…</think>` out of responses. */
@@ -64,6 +66,13 @@ const optionRules: Partial<Record<keyof DatasetOptions, Rule>> = {
   onBadRow: oneOf(['skip', 'fail']),
   minResponseChars: whole(0),
 };
+const optionNames: Record<keyof DatasetOptions, true> = {
+  ...{ shape: true, split: true, subset: true, revision: true, columns: true, maxSamples: true, sample: true },
+  ...{ seed: true, onBadRow: true, dropTies: true, margins: true, keepColumns: true, minResponseChars: true },
+  ...{ stripThinking: true, hub: true },
+};
+/** The options of `openDataset`. */
+export const datasetOptionNames: readonly string[] = Object.keys(optionNames);
 const isSpec = (spec: unknown) =>
   ['string', 'function'].includes(typeof spec) ||
   (typeof spec === 'object' && spec !== null && (Symbol.iterator in spec || Symbol.asyncIterator in spec));
@@ -77,6 +86,7 @@ export async function openDataset(spec: DatasetSpec, options?: DatasetOptions): 
 export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {}): Promise<Dataset> {
   checkArgument('A dataset', spec, { fits: isSpec, wanted: 'a path, a hub name, or rows: a list or an iterable' });
   checkArguments('openDataset', options, optionRules);
+  checkNames('openDataset', options, datasetOptionNames);
   if (typeof spec !== 'string') return new Dataset('the rows given', memoryRows(spec), options);
   const hubName = parseHubName(spec);
   const known = hubName === undefined ? undefined : knownSet(hubName.repo);
@@ -237,7 +247,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
 
   async *#usable(tally: Tally): AsyncGenerator<ExampleOf[S]> {
     const wanted = await this.shape();
-    const { margins } = this.#options;
+    const { margins, keepColumns } = this.#options;
     const mappings = new Map<string, Mapping>();
     const drop = (reason: string) => tally.drop(reason);
     const bad = (file: string, line: number, problem: string) => {
@@ -252,7 +262,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     for await (const { row, file, line } of this.#rows.read(bad)) {
       let mapping = mappings.get(file);
       if (mapping === undefined) {
-        mapping = mapRows(row, { shape: wanted, columns: this.#columnsFor(row), margins, where: file });
+        mapping = mapRows(row, { shape: wanted, columns: this.#columnsFor(row), margins, keepColumns, where: file });
         mappings.set(file, mapping);
       }
       let examples: Example[];

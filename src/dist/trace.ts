@@ -4,8 +4,9 @@
  *
  *     traced('backward', () => loss.backward());
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { makeFolder } from '../folder.ts';
 import { native } from '../tensor/engine/native.ts';
 
 interface Span {
@@ -61,6 +62,6 @@ function write(path: string, rank: number): void {
     dur: end - begin,
     ...(bytes === undefined ? {} : { args: { bytes } }),
   }));
-  mkdirSync(path, { recursive: true });
+  makeFolder(path);
   writeFileSync(join(path, `rank-${rank}.json`), JSON.stringify({ traceEvents: events }));
 }

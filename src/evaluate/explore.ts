@@ -4,10 +4,11 @@
  *     const report = await explore('./data/hh', { outputDir: './explore' });
  *     report.patterns.length_bias?.chosen_longer     // 0.53
  */
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { datasetOptionNames } from '../data/dataset.ts';
 import { type DatasetOptions, type DatasetSpec, ExampleEncoder, openDataset } from '../data/index.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
+import { makeFolder } from '../folder.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
@@ -30,6 +31,7 @@ export interface ExploreOptions extends DatasetOptions {
   progress?: Progress;
 }
 
+const ownOptions = ['tokenizer', 'maxLength', 'outputDir', 'progress'];
 /** Above this share of longer chosen responses a reward model can do well by length alone. */
 const biasLimit = 0.55;
 /** Above this share of one label the others are hardly learnt. */
@@ -40,6 +42,7 @@ const encodeChunk = 512;
 
 /** Statistics and biases of a dataset, and with `outputDir` a plot and a JSON file. */
 export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): Promise<Exploration> {
+  checkNames('explore', options, [...datasetOptionNames, ...ownOptions]);
   const { tokenizer, maxLength = 2048, outputDir, progress, ...source } = options;
   const dataset = await openDataset(spec, { onBadRow: 'skip', hub: datasetHub({ progress }), ...source });
   const shape = await dataset.shape();
@@ -82,7 +85,7 @@ export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): 
   if (collected.labels.size > 0) report.patterns.label_balance = collected.labelBalance();
   report.warnings = warningsOf(report, dataset.leftAside);
   if (outputDir !== undefined) {
-    await mkdir(outputDir, { recursive: true });
+    makeFolder(outputDir);
     writeWhole(join(outputDir, 'analysis_results.json'), `${JSON.stringify(report, null, 2)}\n`);
     writeWhole(join(outputDir, 'dataset_analysis.png'), await drawExploration(report, collected));
   }

@@ -1,6 +1,6 @@
 /** Writes a policy's evaluation: `policy_evaluation.json`, a plot and a page with responses side by side. */
-import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { makeFolder } from '../folder.ts';
 import type { CacheDtype } from '../models/index.ts';
 import type { JudgeHeading } from '../rollouts/scorer.ts';
 import { bars, type Chart, grid, histogram, Report, scatter, toPng, writeWhole } from '../runs/index.ts';
@@ -31,7 +31,7 @@ export async function writePolicyEvaluation(
   names: { policy: string; opponent?: string },
   heading?: PolicyEvaluationHeading,
 ): Promise<void> {
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const charts = evaluationCharts(evaluation, names);
   writeWhole(join(folder, 'policy_evaluation.json'), `${JSON.stringify({ ...heading, ...evaluation }, null, 2)}\n`);
   writeWhole(join(folder, 'policy_evaluation.png'), await toPng(grid(charts, { title: names.policy })));

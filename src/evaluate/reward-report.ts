@@ -1,6 +1,6 @@
 /** Writes a reward model's evaluation as JSON, text and a plot. */
-import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { makeFolder } from '../folder.ts';
 import type { Decisions } from '../rewards/index.ts';
 import { bars, type Chart, grid, histogram, reliability, scatter, toPng, writeWhole } from '../runs/index.ts';
 import type { RewardEvaluation } from './reward.ts';
@@ -16,7 +16,7 @@ export async function writeRewardEvaluation(
   evaluation: RewardEvaluation,
   decided: Decisions,
 ): Promise<void> {
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   writeWhole(join(folder, 'reward_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
   writeWhole(join(folder, 'reward_evaluation.txt'), `${describeReward(evaluation)}\n`);
   writeWhole(join(folder, 'reward_evaluation.png'), await drawReward(evaluation, decided));

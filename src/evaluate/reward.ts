@@ -9,6 +9,7 @@
 import { checkArguments, either, integer, text, whole } from '../arguments.ts';
 import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { joinWorld } from '../dist/world.ts';
+import { checkNames } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { LoadOptions, Precision, QuantType } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
@@ -83,6 +84,10 @@ export interface RewardEvaluation {
   errors: ErrorAnalysis;
 }
 
+const optionNames: Record<keyof RewardEvaluationOptions, true> = {
+  ...{ checkpoint: true, dataset: true, tasks: true, reading: true, maxSamples: true, seed: true, steps: true },
+  ...{ precision: true, progress: true, signal: true, dtype: true, device: true, quantType: true },
+};
 const shapes: Record<RewardType, Shape> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 
@@ -92,6 +97,7 @@ export async function evaluateReward(
 ): Promise<RewardEvaluation & { readonly decided: Decisions }> {
   const known = { checkpoint: either(text, anyScorer), maxSamples: whole(1), seed: integer, tasks: text };
   checkArguments('evaluateReward', options, known, ['checkpoint']);
+  checkNames('evaluateReward', options, Object.keys(optionNames));
   const { checkpoint, progress, signal } = options;
   const owned = typeof checkpoint === 'string';
   const { steps, dtype, device, quantType, precision } = options;

@@ -9,7 +9,7 @@ import { numbersIn, scoreLine, scoreNumber } from '../tasks/parts/answer.ts';
 import type { RewardItem, RewardScorer } from './scorer.ts';
 import { verified } from './verifier.ts';
 
-/** A scorer that compares a response's final answer with the `answer` field of its row. */
+/** A scorer that compares a response's final answer with its item's `fields.answer`. */
 export function answerVerifier(name = 'answer'): RewardScorer {
   return {
     name,

@@ -17,7 +17,10 @@ export interface RewardItem {
   steps?: readonly string[];
   /** The problem behind a task's prompt, which its verifier needs. */
   example?: Pick<Example, 'task' | 'answer' | 'meta'>;
-  /** Further columns of the row, for reward functions. */
+  /**
+   * Further columns of the prompt's row, for reward functions: strings, numbers, booleans, lists and objects as they are.
+   * `answer` is the final answer.
+   */
   fields?: Readonly<Record<string, unknown>>;
 }
 

@@ -2,8 +2,9 @@
  * Votes on two models' responses as preference data: each vote is a row with prompt, chosen and rejected, which `attune
  * train preference` and `attune train reward` read, plus models, settings and time. Ties go to a separate file.
  */
-import { appendFileSync, existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
+import { appendLine } from '../line-file.ts';
 import type { Message } from '../text/index.ts';
 import { wilson } from './error-analysis.ts';
 
@@ -28,11 +29,11 @@ export function recordVote(path: string, vote: Vote): void {
     settings: { temperature, max_tokens: maxTokens, seed },
   };
   if (winner === undefined) {
-    append(tiesFile(path), { prompt, responses: responses, models, ...about });
+    appendLine(tiesFile(path), { prompt, responses: responses, models, ...about });
     return;
   }
   const loser = winner === 0 ? 1 : 0;
-  append(path, {
+  appendLine(path, {
     prompt,
     chosen: responses[winner],
     rejected: responses[loser],
@@ -40,10 +41,6 @@ export function recordVote(path: string, vote: Vote): void {
     rejected_model: models[loser],
     ...about,
   });
-}
-
-function append(path: string, row: object): void {
-  appendFileSync(path, `${JSON.stringify(row)}\n`);
 }
 
 export interface Tally {

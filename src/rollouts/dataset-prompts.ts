@@ -96,7 +96,9 @@ export async function datasetPrompts(writer: PromptWriter, options: DatasetPromp
     rows.flatMap((row, index) => {
       const prompt = writer.write(index, row.prompt);
       if (prompt === undefined) tooLong++;
-      return prompt === undefined ? [] : [{ ...prompt, answer: row.answer }];
+      return prompt === undefined
+        ? []
+        : [{ ...prompt, answer: row.answer, ...(row.fields === undefined ? {} : { fields: row.fields }) }];
     });
   const [train, evaluation] = [written(chosen), written(held)];
   if (tooLong > 0)
@@ -110,7 +112,7 @@ export async function datasetPrompts(writer: PromptWriter, options: DatasetPromp
   return { train, evaluation, tooLong };
 }
 
-type Row = { prompt: Message[]; answer?: string };
+type Row = { prompt: Message[]; answer?: string; fields?: Record<string, unknown> };
 
 /** In-memory rows, and sets without a test split, give no test rows. */
 async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
@@ -124,6 +126,6 @@ async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
 }
 
 async function rowsOf({ dataset, subset, progress }: DatasetPromptOptions, split: string): Promise<Row[]> {
-  const options = { shape: 'prompts' as const, split, subset, hub: datasetHub({ progress }) };
+  const options = { shape: 'prompts' as const, split, subset, keepColumns: true, hub: datasetHub({ progress }) };
   return (await openDataset(dataset, options)).toArray();
 }

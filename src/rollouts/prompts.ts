@@ -18,6 +18,8 @@ export interface PolicyPrompt {
   example?: Example;
   /** The known final answer of a dataset's prompt. */
   answer?: string;
+  /** The other columns of a dataset's row, for reward functions. */
+  fields?: Readonly<Record<string, unknown>>;
 }
 
 export interface PromptSource {

@@ -155,10 +155,12 @@ export function packedNumbers(
 /** A rollout as a scorer sees it. */
 export function rewardItem({ prompt, response }: Pick<Rollout, 'prompt' | 'response'>): RewardItem {
   const { example, answer, messages } = prompt;
+  // A final answer that was read out of the row's solution stands before the column itself.
+  const fields = { ...prompt.fields, ...(answer === undefined ? {} : { answer }) };
   return {
     prompt: messages,
     response,
     ...(example === undefined ? {} : { example }),
-    ...(answer === undefined ? {} : { fields: { answer } }),
+    ...(Object.keys(fields).length === 0 ? {} : { fields }),
   };
 }

@@ -6,7 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { UserError } from '../errors.ts';
-import { type Mixture, mixture } from '../tasks/index.ts';
+import { type Mixture, mixture, recipeText, type TaskRecipe } from '../tasks/index.ts';
 import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
 
 /** Prompts that are too long are skipped; this many in a row are an error. */
@@ -21,7 +21,7 @@ export interface CurriculumOptions {
 }
 
 export interface TaskPromptOptions {
-  tasks: string;
+  tasks: TaskRecipe;
   seed: number;
   testShare?: number;
   curriculum?: CurriculumOptions;
@@ -54,7 +54,7 @@ export class TaskPrompts implements PromptSource {
     if (options.curriculum) {
       if (this.#whole.parts.every(({ lowest, highest }) => lowest === highest))
         throw new UserError(
-          `--curriculum moves through difficulties, and ${options.tasks} has one difficulty: give a range, such as ${options.tasks.split(':')[0]}:1-3.`,
+          `--curriculum moves through difficulties, and ${recipeText(options.tasks)} has one difficulty: give a range, such as ${this.#whole.parts[0]?.task.name}:1-3.`,
         );
       const names = this.#whole.parts.map(({ task }) => task.name);
       const twice = names.find((name, i) => names.indexOf(name) !== i);
@@ -148,7 +148,7 @@ export class TaskPrompts implements PromptSource {
 /** Held-out problems of a mixture, without repeats; fewer than `count` if the tasks have fewer. */
 export function taskEvalPrompts(
   writer: PromptWriter,
-  options: { tasks: string; seed: number; count: number; testShare?: number },
+  options: { tasks: TaskRecipe; seed: number; count: number; testShare?: number },
 ): PolicyPrompt[] {
   const { tasks, seed, count, testShare } = options;
   const mix = mixture(tasks);

@@ -22,6 +22,7 @@ import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { AttuneError, UserError } from '../errors.ts';
+import { makeFolder } from '../folder.ts';
 import { quoted } from '../shell.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { isAlive } from './lock.ts';
@@ -57,7 +58,7 @@ let written = 0;
 
 /** Writes `<folder>/<name>/` as a whole; an existing one of that name is replaced. Returns its path. */
 export async function saveCheckpoint(folder: string, name: string, parts: CheckpointParts): Promise<string> {
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const target = join(folder, name);
   const suffix = `${name}~${hostname()}~${process.pid}~${written++}`;
   const temporary = join(folder, `.tmp-${suffix}`);

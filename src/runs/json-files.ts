@@ -1,6 +1,5 @@
-/** Small files that are read and written whole, and folders. */
-import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { dirname } from 'node:path';
+/** Small files that are read and written whole. */
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 
 /** Undefined if there is no such file or it holds no JSON. */
 export function readJson<T>(path: string | URL): T | undefined {
@@ -26,16 +25,3 @@ export function writeWhole(path: string, content: string | Uint8Array): void {
 }
 
 export const writeJson = (path: string, value: unknown) => writeWhole(path, `${JSON.stringify(value, null, 2)}\n`);
-
-/** Like `mkdir -p`. Node's own `recursive` never returns in places such as /proc. */
-export function makeFolder(path: string): void {
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
-  const parent = dirname(path);
-  if (parent !== path) makeFolder(parent);
-  try {
-    mkdirSync(path);
-  } catch (error) {
-    // Another process may have made it meanwhile.
-    if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw error;
-  }
-}

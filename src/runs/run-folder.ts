@@ -2,9 +2,9 @@
 import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
+import { makeFolder } from '../folder.ts';
 import { quoted } from '../shell.ts';
 import { listCheckpoints } from './checkpoints.ts';
-import { makeFolder } from './json-files.ts';
 import { deletion, holdsNothing, mayStartOver } from './start-over.ts';
 
 export interface FolderChoice {
@@ -26,6 +26,10 @@ export function checkNewRun(options: FolderChoice): void {
   if (runName === undefined) return;
   if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
+  if (/^-|[\p{Cc}\p{Cf}\u2028\u2029]/u.test(runName))
+    throw new UserError(
+      `--run-name ${JSON.stringify(runName)} cannot be a run's name: it begins with "-", or has a control character, and commands could not be given it.`,
+    );
   const folder = join(outputDir, runName);
   if (!existsSync(folder)) {
     checkNewRollouts(options);

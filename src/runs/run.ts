@@ -11,9 +11,10 @@
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
+import { makeFolder } from '../folder.ts';
 import { cleanStale, supersedeAfter } from './checkpoints.ts';
 import { redact, withoutSecrets } from './config/secrets.ts';
-import { makeFolder, readJson, writeJson, writeWhole } from './json-files.ts';
+import { readJson, writeJson, writeWhole } from './json-files.ts';
 import { lockRun, type RunLock } from './lock.ts';
 import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } from './metrics/metrics.ts';
 import { TensorBoardMetrics } from './metrics/tensorboard.ts';
@@ -298,8 +299,9 @@ function naming<T>(option: string, path: string, make: () => T): T {
   try {
     return make();
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (error instanceof UserError || code === undefined) throw error;
+    // A folder that cannot be made is a UserError already, which does not know the option.
+    const { code } = ((error as Error).cause ?? error) as NodeJS.ErrnoException;
+    if (code === undefined) throw error;
     throw new UserError(`${option} ${path} cannot be written: ${reasons[code] ?? (error as Error).message}.`);
   }
 }

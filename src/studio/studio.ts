@@ -80,7 +80,7 @@ export function studioParts(options: StudioOptions): Studio {
       ...rolloutRoutes({ catalogue, indexes, view, above }),
       ...chatRoutes(root, chat, new Turns(chat)),
       ...dataRoutes({ places, jobs, scorer: () => chat.scorer }),
-      ...trainRoutes({ catalogue, jobs, processes, above, attune }),
+      ...trainRoutes({ catalogue, places, jobs, processes, above, attune }),
       ...modelRoutes({ catalogue, places, processes, above }),
       ...jobRoutes(jobs),
     ],

@@ -8,6 +8,7 @@
  *     task('gcd').solve(example);                       // worked steps
  */
 
+export type { Random } from '../random.ts';
 export {
   type ChatRow,
   type CorpusKind,
@@ -31,9 +32,11 @@ export {
   type Part,
   partOf,
   parts,
+  recipeText,
+  type TaskRecipe,
 } from './mixture.ts';
 export { numbersIn, type ReadNumber, readLine, readNumber, taggedAnswer } from './parts/answer.ts';
 export { type FormatOptions, formatInstruction, formatReward, respond, type Style, styles } from './parts/format.ts';
-export type { Solution, Step, StepLabel } from './parts/solution.ts';
+export type { Pen, Slip, Solution, Step, StepLabel } from './parts/solution.ts';
 export { defineTask, type Example, type Task, type TaskDefinition } from './parts/task.ts';
-export { allTasks, task, taskNames } from './registry.ts';
+export { allTasks, task, taskNames, useTask } from './registry.ts';

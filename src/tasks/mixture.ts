@@ -8,11 +8,11 @@
  * Small difficulties have few different problems, so different seeds do not keep test problems out of training. Parts
  * do: the hash of a prompt decides whether its problem is for training or for testing.
  */
-import { anything, checkArgument, either, list, text } from '../arguments.ts';
+import { anything, checkArgument, either, list, type Rule, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { hash64, Random } from '../random.ts';
 import type { Example, Task } from './parts/task.ts';
-import { allTasks, task } from './registry.ts';
+import { allTasks, task, useTask } from './registry.ts';
 
 /** One task of a mixture with its difficulty and weight. */
 export interface MixturePart {
@@ -22,6 +22,18 @@ export interface MixturePart {
   /** 1 unless given. */
   weight?: number;
 }
+
+/** Tasks to draw from: a text such as `chain_sum:1*2,gcd:1-3`, a task of your own, or a list. */
+export type TaskRecipe = string | Task | readonly MixturePart[];
+
+const recipeRule: Rule = (() => {
+  const listed = either(text, list(anything));
+  return {
+    fits: (value) => listed.fits(value) || isTask(value),
+    wanted: `${listed.wanted}, or a task`,
+  };
+})();
+const isTask = (value: unknown): value is Task => typeof (value as Task | undefined)?.generate === 'function';
 
 /** The parts that problems can be drawn from. */
 export const parts = ['all', 'train', 'test'] as const;
@@ -46,10 +58,10 @@ export interface Mixture {
 /** At a low difficulty all of the few prompts may fall in one part; the search for the other part must end. */
 const mostDraws = 2000;
 
-/** Makes a mixture of tasks from a text such as `chain_sum:1*2,gcd:1-3` or from a list. */
-export function mixture(recipe: string | readonly MixturePart[]): Mixture {
-  checkArgument('A mixture of tasks', recipe, either(text, list(anything)));
-  const entries = (typeof recipe === 'string' ? parseMixture(recipe) : recipe).map(checked);
+/** Makes a mixture of tasks from a text such as `chain_sum:1*2,gcd:1-3`, from a task of your own or from a list. */
+export function mixture(recipe: TaskRecipe): Mixture {
+  checkArgument('A mixture of tasks', recipe, recipeRule);
+  const entries = partsOf(recipe).map(checked);
   if (entries.length === 0) throw new UserError('A mixture of tasks needs at least one task.');
   // Cumulative weights: an entry is drawn where its range holds the random number.
   let total = 0;
@@ -87,6 +99,22 @@ export function mixture(recipe: string | readonly MixturePart[]): Mixture {
   };
 }
 
+function partsOf(recipe: TaskRecipe): readonly MixturePart[] {
+  if (typeof recipe === 'string') return parseMixture(recipe);
+  return isTask(recipe) ? [{ task: recipe }] : recipe;
+}
+
+/** The recipe as a text, which configs keep; tasks of your own are registered by their names. */
+export function recipeText(recipe: TaskRecipe): string {
+  if (typeof recipe === 'string') return recipe;
+  return mixture(recipe)
+    .parts.map(({ task: { name }, lowest, highest, weight }) => {
+      const range = highest > lowest ? `:${lowest}-${highest}` : lowest > 1 ? `:${lowest}` : '';
+      return `${name}${range}${weight === 1 ? '' : `*${weight}`}`;
+    })
+    .join(',');
+}
+
 /** The part that a prompt belongs to; it depends on the prompt alone. */
 export function partOf(prompt: string, testShare = 0.1): 'train' | 'test' {
   return (hash64(prompt)[0] >>> 0) / 2 ** 32 < testShare ? 'test' : 'train';
@@ -109,7 +137,8 @@ export function parseMixture(text: string): MixturePart[] {
 }
 
 function checked({ task: named, difficulty = 1, weight = 1 }: MixturePart) {
-  const found = typeof named === 'string' ? task(named) : named;
+  // Verifiers find a task by its name.
+  const found = task(typeof named === 'string' ? named : useTask(named));
   const [lowest, highest] = typeof difficulty === 'number' ? [difficulty, difficulty] : difficulty;
   const inRange = (value: number) => Number.isInteger(value) && value >= 1 && value <= found.levels;
   if (!inRange(lowest) || !inRange(highest) || lowest > highest) {

@@ -3,11 +3,12 @@
  * against that reward model and against the verifier, and compare both with the verifier on held-out problems. It reads
  * from top to bottom; every part is one call of the library.
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { meanOf } from '../algorithms/index.ts';
 import { AttuneError } from '../errors.ts';
 import { type EvaluatedResponse, evaluatePolicy, type PolicyEvaluation } from '../evaluate/policy.ts';
+import { makeFolder } from '../folder.ts';
 import { loadModel } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { loadRewardModel, type RewardScorer } from '../rewards/index.ts';
@@ -65,7 +66,7 @@ const shares = { rewardModel: 0.2, againstRewardModel: 0.3, againstVerifier: 0.3
 export async function tellStory(options: StoryOptions): Promise<Story> {
   const { model, folder, tasks, seed = 7, pairs: count = 6000, heldOut = 120, maxNewTokens = 64, print } = options;
   const seconds = (share: number) => 60 * options.minutes * share;
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const runs = { reportTo: [], logSteps: 1, saveSteps: -1, lrSchedule: 'constant' as const, seed, model };
 
   print(

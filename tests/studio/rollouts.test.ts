@@ -105,7 +105,7 @@ describe('the table', () => {
     expect((await ask('q=%22Answer+with+one+word%22')).total).toBe(spell.total);
     expect((await ask('q=spe*')).total).toBe(spell.total);
     expect((await ask('q=spell+nowhere')).total).toBe(0);
-    for (const text of ['"', "' or 1=1 --", 'a AND OR NOT (', '<answer>', '*', 'prompt:x'])
+    for (const text of ['\0a', '"a\0', '"', "' or 1=1 --", 'a AND OR NOT (', '<answer>', '*', 'prompt:x'])
       expect((await client.get(`${base}/rollouts?q=${encodeURIComponent(text)}`)).status).toBe(200);
     expect(matchOf('sort "in order" num* ()')).toBe('"sort" "in order" "num"*');
   });

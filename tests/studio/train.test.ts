@@ -1,5 +1,5 @@
 /** The train form against the commands themselves: its check, and a real training started, stopped and resumed from it. */
-import { writeFileSync } from 'node:fs';
+import { symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -105,10 +105,41 @@ describe('the form', () => {
     writeFileSync(join(outside, 'evil.ts'), 'export default () => [];');
     const { faults } = await check({ ...small, rewardModule: join(outside, 'evil.ts'), outputDir: outside });
     expect(faults.map(({ field }) => field).toSorted()).toEqual(['outputDir', 'rewardModule']);
-    writeFileSync(join(outside, 'evil.yaml'), `reward_module: ${join(outside, 'evil.ts')}\n`);
-    const byFile = await check({ ...small, config: join(outside, 'evil.yaml') });
+    writeFileSync(join(root, 'evil.yaml'), `reward_module: ${join(outside, 'evil.ts')}\n`);
+    const byFile = await check({ ...small, config: join(root, 'evil.yaml') });
     expect(byFile.faults.map(({ field }) => field)).toContain('rewardModule');
     removeFolder(outside);
+  });
+
+  it('reads models and data only from its folders, with links followed', async () => {
+    const outside = temporaryFolder();
+    const secret = join(outside, 'secret.jsonl');
+    writeFileSync(secret, `${JSON.stringify({ prompt: 'p', chosen: 'a', rejected: 'b' })}\n`);
+    symlinkSync(secret, join(root, 'link.jsonl'));
+    symlinkSync(tiny, join(outside, 'tiny'));
+    writeFileSync(join(root, 'data.yaml'), `dataset: ${secret}\n`);
+    const { task: _, groupSize: __, maxNewTokens: ___, evalNumPrompts: ____, ...pairs } = small;
+    const faults = async (values: object) =>
+      (await check({ ...pairs, ...values }, 'preference')).faults.map(({ field }) => field);
+    expect(await faults({ dataset: secret })).toEqual(['dataset']);
+    expect(await faults({ dataset: join(root, 'link.jsonl') })).toEqual(['dataset']);
+    expect(await faults({ config: join(root, 'data.yaml') })).toContain('dataset');
+    expect(
+      await faults({ dataset: secret, model: outside, refModel: outside, config: secret, logDir: outside }),
+    ).toEqual(expect.arrayContaining(['dataset', 'model', 'refModel', 'config', 'logDir']));
+    const started = await client.post('/api/train/preference/start', { values: { ...pairs, dataset: secret } });
+    expect(started.status).toBe(400);
+    const quantise = (options: object) =>
+      client.post('/api/models/quantise', { model: tiny, kind: 'policy', quantType: 'int8', options });
+    for (const options of [{ model: outside }, { config: 'x.yaml' }, { checkpoint: outside }])
+      expect((await quantise(options)).status).toBe(400);
+    expect((await quantise({ dataset: secret })).status).toBe(404);
+    removeFolder(outside);
+  });
+
+  it("refuses a run's name that commands could not be given", async () => {
+    for (const runName of ['--evil', '-rf', 'a\nb'])
+      expect((await check({ ...small, runName })).faults.map(({ field }) => field)).toEqual(['runName']);
   });
 });
 

@@ -321,3 +321,19 @@ describe('a definition from JavaScript', () => {
     expect(() => define({ ...words, terms: () => ({}) })).not.toThrow();
   });
 });
+
+it('says that the terms of an algorithm lack the policy', () => {
+  const { advantage, aggregation, summary, paper } = policyAlgorithm('grpo');
+  const empty = definePolicyAlgorithm({
+    name: 'empty',
+    ...{ summary, paper },
+    advantage,
+    aggregation,
+    klIn: 'none',
+    terms: (() => ({})) as never,
+  });
+  const before = liveTensors();
+  const batch = () => ({ lp: tensor([-1, -2]), lpOld: tensor([-1, -2]) }) as never;
+  expect(() => scope(() => empty.loss(batch(), policyOptions(empty), totals))).toThrow('`policy` is missing');
+  expect(liveTensors()).toBe(before);
+});

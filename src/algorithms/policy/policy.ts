@@ -135,6 +135,10 @@ function policyLoss(
   const { lp, lpOld, lpRef, entropy, segments } = batch;
   const ratio = lp.sub(lpOld).exp();
   const made = terms({ ...batch, ratio, options });
+  if (typeof made?.policy?.numel !== 'number')
+    throw new UserError(
+      'The terms of an algorithm are { policy, … }: `policy` is missing, a tensor with one number per token.',
+    );
   // A sum in place of the tokens' terms would train, by another loss.
   if (made.policy.numel !== lp.numel)
     throw new UserError(

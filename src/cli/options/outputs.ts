@@ -20,6 +20,7 @@ import {
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import { tell } from '../terminal/print.ts';
 
 /** What the command writes to, as it was checked. */
@@ -77,7 +78,7 @@ export class OutputFile implements Disposable {
     const beside = join(dirname(this.#target), `.${basename(this.#target)}.${process.pid}.part`);
     this.#partial = found !== undefined && !found.isFile() ? this.#target : beside;
     this.#handle = this.#checked(() => {
-      mkdirSync(dirname(this.#partial), { recursive: true });
+      makeFolder(dirname(this.#partial));
       return openSync(this.#partial, 'w');
     });
   }

@@ -128,6 +128,16 @@ export class Columns {
     return messages[0]?.role === 'system' ? messages : [...this.system(row), ...messages];
   }
 
+  /** The columns besides the prompt's, with what JSON can hold as it is. */
+  others(row: Row): Record<string, unknown> {
+    const prompt = this.name(this.has('prompt') ? 'prompt' : 'messages');
+    return Object.fromEntries(
+      Object.entries(row).filter(
+        ([name, value]) => name !== prompt && ['string', 'number', 'boolean', 'object'].includes(typeof value),
+      ),
+    );
+  }
+
   system(row: Row): Message[] {
     const system = this.get(row, 'system');
     return typeof system === 'string' && system !== '' ? [{ role: 'system', content: system }] : [];

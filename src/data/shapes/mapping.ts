@@ -11,7 +11,7 @@ import { type ColumnNames, Columns, unrecognised } from './columns.ts';
 import { conversion } from './conversions.ts';
 import type { Dialect } from './dialect.ts';
 import { dialects } from './dialects.ts';
-import type { Example, Shape } from './shapes.ts';
+import type { Example, PromptExample, Shape } from './shapes.ts';
 
 export interface Mapping {
   shape: Shape;
@@ -25,6 +25,8 @@ export interface MappingOptions {
   columns?: ColumnNames;
   /** Whether a pair without a readable margin is a broken row. */
   margins?: boolean;
+  /** Whether prompts keep the row's other columns. */
+  keepColumns?: boolean;
   /** What messages call the set. */
   where: string;
 }
@@ -52,6 +54,8 @@ export function mapRows(row: Row, options: MappingOptions): Mapping {
         .flatMap(convert);
       const source = columns.get(current, 'source');
       if (typeof source === 'string') for (const example of examples) example.source ??= source;
+      if (options.keepColumns && shape === 'prompts')
+        for (const example of examples as PromptExample[]) example.fields = columns.others(current);
       return examples;
     },
   };

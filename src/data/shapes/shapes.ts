@@ -32,6 +32,8 @@ export interface PromptExample {
   answer?: string;
   solution?: string;
   source?: string;
+  /** The row's other columns, with `keepColumns`. */
+  fields?: Record<string, unknown>;
 }
 
 /** A conversation to imitate: loss on the assistant's turns. */

@@ -7,12 +7,13 @@ import { type BadRow, type LocatedRow, type Row, utf8 } from './row.ts';
 export async function* readCsv(path: string, bad: BadRow): AsyncGenerator<LocatedRow> {
   const separator = /\.tsv(\.|$)/i.test(path) ? '\t' : ',';
   let header: string[] | undefined;
-  for await (const { bytes, line } of records(fileBytes(path), true)) {
+  for await (const { bytes, line } of records(fileBytes(path), separator)) {
     const text = utf8(bytes)?.replace(/\r$/, '');
     if (text === '') continue;
     const fields = text === undefined ? 'not UTF-8 text' : splitFields(text, separator);
     if (header === undefined) {
       if (typeof fields === 'string') throw new UserError(`${path}:${line}: the header is ${fields}.`);
+      refuseTwice(fields, `${path}:${line}`);
       header = fields;
       continue;
     }
@@ -25,6 +26,17 @@ export async function* readCsv(path: string, bad: BadRow): AsyncGenerator<Locate
       yield { row, file: path, line };
     }
   }
+}
+
+/** Of two columns of one name a row would keep the last. */
+function refuseTwice(header: readonly string[], place: string): void {
+  const twice = [...new Set(header.filter((name, i) => header.indexOf(name) !== i))];
+  if (twice.length === 0) return;
+  const places = twice.map((name) => {
+    const columns = header.flatMap((each, i) => (each === name ? [i + 1] : []));
+    return `"${name}" (columns ${columns.join(', ')})`;
+  });
+  throw new UserError(`${place}: the header has columns of the same name: ${places.join('; ')}. Rename them.`);
 }
 
 /** The fields of one record, or what is wrong with it. */

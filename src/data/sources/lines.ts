@@ -10,13 +10,20 @@ export interface TextRecord {
   line: number;
 }
 
-/** Lines; with `quoted`, a line end inside double quotes does not end the record (RFC 4180). */
-export async function* records(chunks: AsyncIterable<Buffer>, quoted = false): AsyncGenerator<TextRecord> {
+/**
+ * Lines; with a `separator` of fields, a line end inside double quotes does not end the record (RFC 4180). Quotes count
+ * where they begin a field: `5" disk` has none.
+ */
+export async function* records(chunks: AsyncIterable<Buffer>, separator?: string): AsyncGenerator<TextRecord> {
+  const between = separator?.charCodeAt(0);
   let pending: Buffer[] = [];
   let line = 1;
   let startLine = 1;
   let inQuotes = false;
   let first = true;
+  /** The byte before this chunk, and the place in this chunk after which a quote was closed: a second one reopens it. */
+  let before = newline;
+  let closed = -1;
   for await (let chunk of chunks) {
     if (first) {
       if (chunk.subarray(0, 3).equals(byteOrderMark)) chunk = chunk.subarray(3);
@@ -24,11 +31,15 @@ export async function* records(chunks: AsyncIterable<Buffer>, quoted = false): A
     }
     let start = 0;
     let from = 0;
-    let nextQuote = quoted ? chunk.indexOf(quote) : -1;
+    let nextQuote = between === undefined ? -1 : chunk.indexOf(quote);
     while (true) {
       const end = chunk.indexOf(newline, from);
       while (nextQuote >= 0 && (end < 0 || nextQuote < end)) {
-        inQuotes = !inQuotes;
+        const previous = nextQuote === 0 ? before : (chunk[nextQuote - 1] as number);
+        if (inQuotes) {
+          inQuotes = false;
+          closed = nextQuote + 1;
+        } else inQuotes = closed === nextQuote || previous === newline || previous === between;
         nextQuote = chunk.indexOf(quote, nextQuote + 1);
       }
       if (end < 0) break;
@@ -42,6 +53,8 @@ export async function* records(chunks: AsyncIterable<Buffer>, quoted = false): A
       startLine = line;
     }
     if (start < chunk.length) pending.push(chunk.subarray(start));
+    if (chunk.length > 0) before = chunk[chunk.length - 1] as number;
+    closed -= chunk.length;
   }
   if (pending.length > 0) yield { bytes: Buffer.concat(pending), line: startLine };
 }

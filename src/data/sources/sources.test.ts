@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { UserError } from '../../errors.ts';
 import { filesOfSplit, listFolder, localFiles, missingPath, readerFor, splitOf } from './files.ts';
 import { hubFiles, parseHubName } from './hub.ts';
+import { records } from './lines.ts';
 import { parquetFiles } from './parquet.test-support.ts';
 import { readParquet } from './parquet.ts';
 import type { RowReader } from './row.ts';
@@ -112,6 +113,11 @@ describe('json', () => {
   });
 });
 
+async function* pieces(text: string, size: number): AsyncGenerator<Buffer> {
+  const bytes = Buffer.from(text);
+  for (let start = 0; start < bytes.length; start += size) yield bytes.subarray(start, start + size);
+}
+
 describe('csv', () => {
   it('follows RFC 4180', async () => {
     const text = 'a,b,"c,d"\r\n1,"say ""hi""",\r\n"two\r\nlines","x,y",z\r\n\r\n,,"""\n"""';
@@ -130,6 +136,28 @@ describe('csv', () => {
     const { rows } = await readAll(write('long.csv', long));
     expect(rows).toHaveLength(2);
     expect((rows[0] as { x: string }).x).toHaveLength(600_000);
+  });
+
+  it('takes a quote inside a field for text, wherever a chunk ends', async () => {
+    const text = 'a,b\n5" disk,1\n"x ""y""\nz",6" disk\n7,8"\n';
+    const rows = [
+      { a: '5" disk', b: '1' },
+      { a: 'x "y"\nz', b: '6" disk' },
+      { a: '7', b: '8"' },
+    ];
+    expect(await readAll(write('loose.csv', text))).toMatchObject({ rows, bad: [], lines: [2, 3, 5] });
+    const tabs = text.replaceAll(',', '\t');
+    expect(await readAll(write('loose.tsv', tabs))).toMatchObject({ rows, bad: [] });
+    const whole = await Array.fromAsync(records(pieces(text, text.length), ','));
+    expect(whole).toHaveLength(4);
+    for (let size = 1; size < text.length; size++)
+      expect(await Array.fromAsync(records(pieces(text, size), ','))).toEqual(whole);
+  });
+
+  it('refuses two columns of one name', async () => {
+    await expect(readAll(write('twice.csv', 'prompt,chosen,chosen\n1,2,3\n'))).rejects.toThrow(
+      /twice.csv:1: .*"chosen" \(columns 2, 3\)/,
+    );
   });
 
   it('names rows with too many fields, loose quotes and quotes that never close', async () => {

@@ -5,10 +5,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import { read } from 'node:fs';
-import { type FileHandle, mkdir, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { AttuneError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import type { Tally } from '../tally.ts';
 import { packRecord, recordTokens, type TokenRecord, unpackRecord } from './record.ts';
 
@@ -152,7 +153,7 @@ export class TokenStoreWriter {
 
   static async create(place: string): Promise<TokenStoreWriter> {
     const folder = join(dirname(place), `.writing-${randomUUID()}`);
-    await mkdir(folder, { recursive: true });
+    makeFolder(folder);
     return new TokenStoreWriter(folder, await open(join(folder, 'tokens.bin'), 'w'));
   }
 

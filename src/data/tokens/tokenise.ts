@@ -8,7 +8,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { AttuneError, UserError } from '../../errors.ts';
+import { AttuneError, checkNames, UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
 import type { TextTokenizer } from '../../text/chat-format.ts';
 import type { Dataset } from '../dataset.ts';
@@ -26,6 +26,10 @@ export interface TokeniseOptions extends EncodeOptions {
 }
 
 const chunkExamples = 512;
+const optionNames: Record<keyof TokeniseOptions, true> = {
+  ...{ cache: true, progress: true, signal: true, format: true, templateVariables: true },
+  ...{ maxLength: true, maxPromptLength: true, maxResponseLength: true, stepSeparator: true },
+};
 
 /** Tokenises a dataset, or opens the cached result. */
 export async function tokenise<S extends Shape>(
@@ -33,6 +37,7 @@ export async function tokenise<S extends Shape>(
   tokenizer: TextTokenizer,
   options: TokeniseOptions = {},
 ): Promise<TokenStore> {
+  checkNames('tokenise', options, Object.keys(optionNames));
   const { cache = tokenCacheFolder(), progress, signal, ...encoding } = options;
   const content = cache === false ? undefined : await dataset.fingerprint();
   if (cache === false || content === undefined) {

@@ -8,7 +8,7 @@
  */
 import { anything, checkArguments, integer, type Rule, whole } from '../../arguments.ts';
 import type { DatasetSpec } from '../../data/index.ts';
-import { UserError } from '../../errors.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import { checkVocabulary } from '../../models/files/tokenizer.ts';
 import { type CacheDtype, type LoadOptions, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
@@ -68,9 +68,25 @@ const rules: Partial<Record<keyof BenchmarkOptions, Rule>> = {
   ...{ shots: whole(0), k: whole(0), samples: whole(0), maxNewTokens: whole(1), seed: integer },
 };
 
+const optionNames: Record<keyof BenchmarkOptions, true> = {
+  ...{
+    model: true,
+    against: true,
+    suite: true,
+    prompt: true,
+    instruction: true,
+    system: true,
+    templateVariables: true,
+  },
+  ...{ shots: true, shotsFrom: true, k: true, samples: true, maxNewTokens: true, temperature: true, topP: true },
+  ...{ stop: true, cacheDtype: true, progress: true, signal: true, device: true, dtype: true, quantType: true },
+  ...{ format: true, mode: true, choices: true, split: true, subset: true, limit: true, seed: true },
+};
+
 /** Evaluates one model, or two on the same questions. */
 export async function evaluateBenchmark(options: BenchmarkOptions): Promise<BenchmarkEvaluation> {
   checkArguments('evaluateBenchmark', options, rules, ['model', 'suite']);
+  checkNames('evaluateBenchmark', options, Object.keys(optionNames));
   const { k = 0, samples = k, seed = 42 } = options;
   if (samples < k) throw new UserError(`--k ${k} wants at least ${k} samples; --samples is ${samples}.`);
   const players = [options.model, ...(options.against === undefined ? [] : [options.against])];

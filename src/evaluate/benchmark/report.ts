@@ -1,6 +1,7 @@
 /** Writes a benchmark: `benchmark.json`, `benchmark.txt`, `benchmark.png`, and every question with its answers as JSON lines. */
-import { mkdirSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { makeFolder } from '../../folder.ts';
 import { bars, type Chart, grid, toPng, writeWhole } from '../../runs/index.ts';
 import type { Figure, PairedTest } from '../statistics.ts';
 import type { BenchmarkEvaluation } from './benchmark.ts';
@@ -15,7 +16,7 @@ export const sampleFiles = ['samples.jsonl', 'samples_against.jsonl'] as const;
 
 /** Writes the results of `evaluateBenchmark` to a folder. */
 export async function writeBenchmark(folder: string, evaluation: BenchmarkEvaluation): Promise<void> {
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   writeWhole(join(folder, 'benchmark.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
   writeWhole(join(folder, 'benchmark.txt'), `${describeBenchmark(evaluation)}\n`);
   writeWhole(join(folder, 'benchmark.png'), await drawBenchmark(evaluation));

@@ -4,6 +4,7 @@
  *
  *     followed([{ id: 'punctuation:no_comma', settings: {} }], 'No commas here.');   // { strict: [true], loose: [true] }
  */
+import { suggestion, UserError } from '../../errors.ts';
 import { type Check, contentChecks } from './content.ts';
 import { isInLanguage, tellsLanguage } from './language.ts';
 import { layoutChecks } from './layout.ts';
@@ -38,6 +39,9 @@ export function followed(
   instructions: readonly Instruction[],
   response: string,
 ): { strict: boolean[]; loose: boolean[] } {
+  for (const { id } of instructions)
+    if (!Object.hasOwn(checks, id))
+      throw new UserError(`There is no instruction "${id}".${suggestion(id, instructionNames)}`);
   const variants = looseVariants(response);
   const follows = ({ id, settings }: Instruction, variant: string) =>
     variant.trim() !== '' && (checks[id] as Check)(variant, settings);

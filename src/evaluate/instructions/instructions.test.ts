@@ -69,6 +69,10 @@ it('forgives an opening line, a closing line and asterisks, loosely', () => {
   expect(followed([{ id: 'punctuation:no_comma', settings: {} }], 'a, b')).toEqual({ strict: [false], loose: [false] });
 });
 
+it('refuses an instruction that there is not', () => {
+  expect(() => followed([{ id: 'punctuation:no_coma', settings: {} }], 'x')).toThrow('"punctuation:no_comma"?');
+});
+
 it('says which setting an instruction lacks', () => {
   expect(() => followed([{ id: 'keywords:existence', settings: {} }], 'x')).toThrow(/"keywords" \(a list of texts\)/);
   const settings = { num_words: 3, relation: 'about' };

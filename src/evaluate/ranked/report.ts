@@ -1,6 +1,6 @@
 /** Writes a reward model's results on a ranked set: `reward_suite.json`, `.txt`, `.png`, and every item with its scores. */
-import { mkdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { makeFolder } from '../../folder.ts';
 import { bars, type Chart, grid, histogram, scatter, toPng, writeWhole } from '../../runs/index.ts';
 import { truncationLines } from '../reward-report.ts';
 import type { Figure } from '../statistics.ts';
@@ -20,7 +20,7 @@ export async function writeRewardSuite(
   folder: string,
   results: RewardSuiteResults & { readonly scored: readonly ScoredItem[] },
 ): Promise<void> {
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   writeWhole(join(folder, 'reward_suite.json'), `${JSON.stringify(results, null, 2)}\n`);
   writeWhole(join(folder, 'reward_suite.txt'), `${describeRewardSuite(results)}\n`);
   writeWhole(join(folder, 'reward_suite.png'), await drawRewardSuite(results));

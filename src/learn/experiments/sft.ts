@@ -1,6 +1,6 @@
 /** Chapter 1. The same number of steps on few examples again and again, and on examples that are always new. */
-import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { makeFolder } from '../../folder.ts';
 import { initModel, loadTokenizer, saveModel } from '../../models/index.ts';
 import { chatRows } from '../../tasks/index.ts';
 import { trainSft } from '../../trainers/sft/sft.ts';
@@ -79,7 +79,7 @@ export const sft: Experiment = {
 /** A model of the shipped one's shape with random weights. */
 async function untrained(lab: Lab): Promise<string> {
   const folder = join(lab.folder, 'untrained');
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const shape = {
     model_type: 'qwen3',
     vocab_size: 512,

@@ -4,12 +4,13 @@
  *     const { path, notes } = await exportGguf({ model: './merged', type: 'q8_0', out: 'm.gguf' });
  */
 
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readFileSync, readSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { checkArguments, flag, oneOf, text } from '../../arguments.ts';
-import { UserError } from '../../errors.ts';
+import { checkSpelling, UserError } from '../../errors.ts';
 import { refuseExisting } from '../../existing-file.ts';
+import { makeFolder } from '../../folder.ts';
 import type { Progress } from '../../progress.ts';
 import { architectureOf } from './gguf/architecture.ts';
 import {
@@ -63,6 +64,7 @@ export async function exportGguf(
 ): Promise<GgufExport> {
   const known = { model: text, adapter: text, type: oneOf(tensorTypes), out: text, overwrite: flag };
   checkArguments('exportGguf', options, known, ['model', 'type', 'out']);
+  checkSpelling('exportGguf', options, [...Object.keys(known), 'dtype']);
   const path = target(options);
   // An adapter is merged in float32, so that the result is rounded only once, when it is encoded.
   const dtype = options.dtype ?? (options.adapter === undefined ? undefined : 'float32');
@@ -92,7 +94,7 @@ export async function exportGguf(
   const total = tensors.reduce((sum, tensor) => sum + tensorBytes(tensor), 0);
   const bar = progress?.start('writing', 2 * total, 'bytes');
   const advance = (bytes: number) => bar?.advance(bytes);
-  mkdirSync(dirname(path), { recursive: true });
+  makeFolder(dirname(path));
   writeGguf(path, metadata, tensors, (written, sums) => readBack(written, metadata, tensors, sums, advance), advance);
   bar?.done();
   writeFileSync(beside, ollama);

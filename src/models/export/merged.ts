@@ -4,10 +4,11 @@
  *     await exportMerged({ model: 'Qwen/Qwen3-0.6B', adapter: './checkpoints/dpo/run/final', out: './merged' });
  */
 
-import { cpSync, existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { checkArguments, text } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import type { Progress } from '../../progress.ts';
 import type { DType } from '../../tensor/index.ts';
@@ -89,7 +90,7 @@ export async function exportMerged(
   const { model, tokenizerFolder, inputs } = merged;
   const bar = progress?.start('writing');
   const beside = join(dirname(folder), `.${basename(folder)}.${process.pid}.tmp`);
-  mkdirSync(beside, { recursive: true });
+  makeFolder(beside);
   try {
     saveModel(model, beside);
     if (tokenizerFolder !== null) await (await Tokenizer.load(tokenizerFolder)).save(beside);

@@ -4,9 +4,10 @@
  *     saveAdapter(model, './adapter');            // peft.PeftModel.from_pretrained(base, './adapter')
  *     loadAdapter(model, './adapter');            // the reverse
  */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { AttuneError, UserError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import { adapterBaseFolder } from '../../hub/local.ts';
 import { MissingFolder } from '../../hub/mistyped.ts';
 import { type QuantType, quantTypes } from '../../nn/index.ts';
@@ -50,7 +51,7 @@ export function saveAdapters(model: Model, folder: string): void {
 export function saveAdapter(model: Model, folder: string, name = model.adapters?.active?.name): void {
   if (model.adapters === null || name === undefined) throw new UserError('This model has no active adapter to save.');
   const active = model.adapters.active?.name ?? null;
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   model.adapters.activate(name);
   try {
     const adapter = model.adapters.get(name);

@@ -4,7 +4,7 @@
  *     const model = await loadModel('Qwen/Qwen3-0.6B', { dtype: 'bfloat16' });
  */
 import { existsSync } from 'node:fs';
-import { UserError } from '../../errors.ts';
+import { checkSpelling, UserError } from '../../errors.ts';
 import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, seed } from '../../tensor/index.ts';
@@ -13,8 +13,12 @@ import { loadAdapter, openBase, readAdapterConfig } from './adapter.ts';
 import { initDecoder, type LoadOptions, readConfig, readDecoder } from './decoder.ts';
 import { readHead } from './head.ts';
 
+/** Samplers, scorers and servers hand on their own options beside these. */
+const optionNames = ['dtype', 'device', 'quantType', 'progress', 'tokenizerOnly', 'configOnly'];
+
 /** Loads a model from a folder or the hub (`org/name[@revision]`). An adapter's folder gives its base with the adapter on it. */
 export async function loadModel(name: string, options: LoadOptions & ResolveOptions = {}): Promise<Model> {
+  checkSpelling('loadModel', options, optionNames);
   const folder = await resolveModel(name, options);
   const adapter = readAdapterConfig(folder);
   if (adapter === null)

@@ -1,6 +1,7 @@
 /** Saves a model as a Hugging Face folder: config.json, safetensors (in shards where large) and their index. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { makeFolder } from '../../folder.ts';
 import { dtypeBytes, noGrad, scope, type Tensor, writeSafetensors } from '../../tensor/index.ts';
 import type { Model } from '../model.ts';
 import { saveAdapters } from './adapter.ts';
@@ -17,7 +18,7 @@ export function saveModel(model: Model, folder: string): void {
 }
 
 function savePlainModel(model: Model, folder: string): void {
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const config = scope(() => configOf(model));
   writeFileSync(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
   scope(() => noGrad(() => writeShards(folder, weightsOf(model))));

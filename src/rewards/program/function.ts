@@ -5,6 +5,7 @@
  *     const scorer = rewardFunction((batch) => batch.map(({ response }) => -response.length), { timeLimitMs: 10_000 });
  */
 import { above, call, checkArgument, checkArguments, text } from '../../arguments.ts';
+import { checkNames } from '../../errors.ts';
 import type { RewardItem, RewardParts, RewardScorer, ScoreOptions } from '../scorer.ts';
 import { RewardError, type RewardFunction, scoreBatch } from './batch.ts';
 
@@ -25,6 +26,7 @@ export const tooLate = (name: string, timeLimitMs: number) =>
 export function rewardFunction(body: RewardFunction, options: RewardFunctionOptions = {}): RewardScorer {
   checkArgument('A reward function', body, call);
   checkArguments('rewardFunction', options, programRules);
+  checkNames('rewardFunction', options, Object.keys(programRules));
   const { name = 'function', timeLimitMs = defaultTimeLimitMs } = options;
   const parts = async (items: readonly RewardItem[], { signal }: ScoreOptions = {}): Promise<RewardParts> => {
     if (items.length === 0) return { total: [], parts: {} };

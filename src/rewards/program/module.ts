@@ -13,7 +13,7 @@ import { statSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { checkArgument, checkArguments, text } from '../../arguments.ts';
-import { UserError } from '../../errors.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import type { RewardItem, RewardParts, RewardScorer, ScoreOptions } from '../scorer.ts';
 import { messageOf, RewardError } from './batch.ts';
 import { defaultTimeLimitMs, programRules, type RewardFunctionOptions, tooLate } from './function.ts';
@@ -40,6 +40,7 @@ export function checkModuleFile(path: string): void {
 export async function loadRewardModule(path: string, options: RewardFunctionOptions = {}): Promise<RewardModule> {
   checkModuleFile(path);
   checkArguments('loadRewardModule', options, programRules);
+  checkNames('loadRewardModule', options, Object.keys(programRules));
   const { name = basename(path).replace(/\.[^.]+$/, ''), timeLimitMs = defaultTimeLimitMs } = options;
   const thread = new ModuleThread(path, name, timeLimitMs);
   await thread.ready();

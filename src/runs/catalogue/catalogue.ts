@@ -8,7 +8,8 @@ import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { makeFolder, readJson, writeWhole } from '../json-files.ts';
+import { makeFolder } from '../../folder.ts';
+import { readJson, writeWhole } from '../json-files.ts';
 import { liveState, type RunEntry, readEntry } from './entry.ts';
 
 export interface CatalogueOptions {

@@ -111,6 +111,12 @@ suite('resolveConfig', () => {
   });
 
   it('names a missing or broken file', () => {
+    const bomb = ['a: &a [x, x, x, x, x, x, x, x, x, x]'];
+    for (const [of, name] of ['ab', 'bc', 'cd', 'de']) bomb.push(`${name}: &${name} [${`*${of},`.repeat(10)}]`);
+    const path = file('bomb.yaml', bomb.join('\n'));
+    expect(() => resolveConfig(schema, { file: path })).toThrow(`${path} cannot be read: Excessive alias count`);
+    const twice = () => resolveConfig(schema, { flags: { outputDir: 'a', 'output-dir': 'b' } });
+    expect(twice).toThrow('is given twice (also as "output-dir")');
     expect(() => resolveConfig(schema, { file: 'none.yaml' })).toThrow('There is no config file none.yaml.');
     expect(() => resolveConfig(schema, { file: '.' })).toThrow('. is a folder; a config is a YAML or JSON file.');
     expect(() => resolveConfig(schema, { file: file('c.yaml', 'a: [1\nb: 2') })).toThrow(

@@ -118,7 +118,7 @@ export function readConfigFile(path: string): Tree {
   const document = parseDocument(text, { prettyErrors: true });
   const fault = document.errors[0];
   if (fault) throw new UserError(`${path} is not valid YAML or JSON: ${fault.message}`);
-  const value: unknown = document.toJS();
+  const value = contentOf(document, path);
   if (value === null || value === undefined) return {};
   if (typeof value !== 'object' || Array.isArray(value)) {
     throw new UserError(
@@ -126,6 +126,15 @@ export function readConfigFile(path: string): Tree {
     );
   }
   return value as Tree;
+}
+
+/** Anchors that stand for each other many times over are refused by the parser, which does not know the file. */
+function contentOf(document: ReturnType<typeof parseDocument>, path: string): unknown {
+  try {
+    return document.toJS();
+  } catch (error) {
+    throw new UserError(`${path} cannot be read: ${(error as Error).message}`);
+  }
 }
 
 interface RenameContext {
@@ -140,6 +149,7 @@ interface RenameContext {
 function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
   const names = acceptedNames(object);
   const result: Tree = {};
+  const spellings = new Map<string, string>();
   for (const [written, value] of Object.entries(tree)) {
     if (value === undefined) continue;
     const name = names.get(camelCase(written));
@@ -156,12 +166,15 @@ function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
     } else if (value === null) {
       // YAML's way to write a field down without setting it.
     } else if (name in result) {
-      context.faults.push({
-        path: shownPath(at.path, context.source),
-        source: context.source,
-        message: `is given twice (also as "${context.source === commandLine ? shownName(written, context) : written}").`,
-      });
+      const path = shownPath(at.path, context.source);
+      const both = [written, spellings.get(name) ?? written];
+      const other = both.find((each) => each !== name && !path.endsWith(each)) ?? written;
+      // A spelling of the same word is told as it was written: the usual one would be the path itself.
+      const isTyped = context.source === commandLine && camelCase(other) !== name;
+      const message = `is given twice (also as "${isTyped ? shownName(other, context) : other}").`;
+      context.faults.push({ path, source: context.source, message });
     } else {
+      spellings.set(name, written);
       context.origins.set(at.path.join('.'), context.source);
       const type = object.shape[name] as z.ZodType;
       const own = fieldMeta(type).elsewhere?.[camelCase(written)]?.(value) ?? value;

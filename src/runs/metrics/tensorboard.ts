@@ -8,9 +8,10 @@
  * A record is length (uint64), masked CRC32C of the length, payload, masked CRC32C of the payload; the payload is an
  * `Event` message, whose few fields are encoded here by hand (tensorflow/core/util/event.proto, summary.proto).
  */
-import { closeSync, existsSync, fdatasyncSync, mkdirSync, openSync, readdirSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, existsSync, fdatasyncSync, openSync, readdirSync, rmSync, writeSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { makeFolder } from '../../folder.ts';
 import { type SessionEnd, sessionEnd, sessionStart } from './hparams.ts';
 import type { MetricSink } from './metrics.ts';
 import { bytes, doubles, float32, float64, message, text, varint } from './protobuf.ts';
@@ -24,7 +25,7 @@ export class TensorBoardWriter {
 
   /** `resumedAt`: the step that a resumed run continues from; TensorBoard drops later steps of older files. */
   constructor(folder: string, options: { resumedAt?: number } = {}) {
-    mkdirSync(folder, { recursive: true });
+    makeFolder(folder);
     const seconds = Math.floor(Date.now() / 1000);
     this.path = join(
       folder,

@@ -9,11 +9,12 @@
  *     using rollouts = openRollouts('run/rollouts.db');
  *     rollouts.best(5);
  */
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Worker } from 'node:worker_threads';
 import { AttuneError, UserError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import type { EvalRollout, Rollout, RolloutReply, RolloutRequest, RolloutTokens } from './schema.ts';
 
 export type { EvalRollout, Rollout, RolloutFacts, RolloutTokens } from './schema.ts';
@@ -39,7 +40,7 @@ export class RolloutStore {
 
   /** `resumedAt`: rows of later steps are deleted, because the run takes those steps again. */
   static async open(path: string, options: { resumedAt?: number; queueLimit?: number } = {}): Promise<RolloutStore> {
-    mkdirSync(dirname(path), { recursive: true });
+    makeFolder(dirname(path));
     const store = new RolloutStore(path, options);
     await store.flush();
     return store;

@@ -41,8 +41,10 @@ export interface ExamplesAnswer {
   rows: DataExample[];
 }
 export interface DataExample {
-  /** Its number in the dataset, from 0: what a rating refers to. */
+  /** Its number in the dataset, from 0. */
   index: number;
+  /** Hash of prompt, chosen and rejected: what a rating refers to. */
+  pair?: string;
   prompt: ChatMessage[];
   /** chosen and rejected, completion, or the responses with their labels. */
   responses: { name: string; text: string; label?: string }[];
@@ -55,6 +57,8 @@ export interface RatingRequest {
   dataset: string;
   split?: string;
   index: number;
+  /** Hash of the pair that was shown; refused where the row holds another one by now. */
+  pair?: string;
   /** Which of the two responses as they were shown (`first` says which came first) is better. */
   vote: RatingVote;
   /** Name of the response that was shown first: chosen or rejected. */
@@ -84,6 +88,8 @@ export interface RatingTally {
   rated: number;
   ties: number;
   skipped: number;
+  /** Ratings of pairs that the dataset no longer holds, where there are any; they are in no other number. */
+  lost?: number;
   /** Share of decided ratings that agree with the dataset. */
   agreement?: { value: number; low: number; high: number };
   /** Share of decided ratings that the loaded reward model agrees with. */
@@ -108,4 +114,6 @@ export interface ExportRatingsAnswer {
   /** The preference file, as a path that `--dataset` takes. */
   path: string;
   pairs: number;
+  /** Ratings of pairs that the dataset no longer holds: they are left out. */
+  lost?: number;
 }

@@ -1,8 +1,9 @@
 /** Routes of the chat: load, send, stop, vote, rate. */
-import { appendFileSync, existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { appendLine } from '../../line-file.ts';
 import { recordVote, tally, tiesFile } from '../../rewards/votes.ts';
 import { ApiError } from '../../serve/api-error.ts';
 import type { ChatRateAnswer, ChatVoteAnswer, VotesAnswer } from '../api/chat.ts';
@@ -47,7 +48,6 @@ function vote(path: string, models: ChatModels, turns: Turns, body: unknown): Ch
   if (first === undefined || second === undefined)
     throw new ApiError(409, 'A vote needs two replies that are done.', { code: 'conflict' });
   if (turn.voted) throw new ApiError(409, 'This turn has its vote already.', { code: 'conflict' });
-  turn.voted = true;
   if (choice !== 'skip')
     recordVote(path, {
       prompt: turn.messages,
@@ -56,6 +56,7 @@ function vote(path: string, models: ChatModels, turns: Turns, body: unknown): Ch
       winner: choice === '=' ? undefined : choice === 1 ? 0 : 1,
       settings: turn.settings,
     });
+  turn.voted = true;
   return {
     models: [first.model, second.model],
     ...(first.score === undefined || second.score === undefined ? {} : { scores: [first.score, second.score] }),
@@ -79,8 +80,13 @@ function rate(path: string, turns: Turns, body: unknown): ChatRateAnswer {
   if (reply === undefined) throw new ApiError(409, 'There is no reply to rate yet.', { code: 'conflict' });
   const about = { model: reply.model, voter: userInfo().username, time: new Date().toISOString() };
   const row = { prompt: turn.messages, completion: reply.text, label: good, ...about };
-  appendFileSync(path, `${JSON.stringify(row)}\n`);
+  appendLine(path, row);
   return { path: shownHere(path), total: lines(path) };
 }
 
-const lines = (path: string) => (existsSync(path) ? readFileSync(path, 'utf8').split('\n').length - 1 : 0);
+const lines = (path: string) =>
+  existsSync(path)
+    ? readFileSync(path, 'utf8')
+        .split('\n')
+        .filter((line) => line.trim() !== '').length
+    : 0;

@@ -32,6 +32,16 @@ export class ModelPlaces {
     throw new ApiError(404, `There is no "${name.slice(0, 200)}" in the studio's folders.`, { code: 'not_found' });
   }
 
+  /** Whether a path that a command would open, as typed where the studio was started, lies where it may; so does one that is not there. */
+  allows(path: string): boolean {
+    if (this.#named.has(path)) return true;
+    if (path.includes('\0')) return false;
+    const typed = resolve(path);
+    if (!existsSync(typed)) return true;
+    const real = realpathSync(typed);
+    return this.folders.some((folder) => folder.holds(real));
+  }
+
   /** As typed where the studio was started, or below its folder. */
   #path(name: string): string | undefined {
     if (name.includes('\0')) return undefined;

@@ -3,10 +3,11 @@
  * may be closed and opened again; other work is read through pipes and ends with the studio.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync } from 'node:fs';
+import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
+import { makeFolder } from '../../folder.ts';
 import { ApiError } from '../../serve/api-error.ts';
 import { quoted } from '../../shell.ts';
 import type { Job } from '../api/models.ts';
@@ -92,7 +93,7 @@ export class Processes implements Disposable {
   /** A process that outlives the studio. Returns its pid and the file of its console. */
   detach(args: readonly string[]): { child: ChildProcess; console: string } {
     const { file, args: first, env } = this.#launcher();
-    mkdirSync(this.#options.cache, { recursive: true });
+    makeFolder(this.#options.cache);
     const path = join(this.#options.cache, `train-${Date.now()}-${process.pid}.log`);
     const log = openSync(path, 'ax', 0o600);
     try {

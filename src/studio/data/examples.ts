@@ -3,6 +3,7 @@ import { existsSync, statSync } from 'node:fs';
 import { type Example, openDataset, type Shape } from '../../data/index.ts';
 import { datasetHub } from '../../hub/hub.ts';
 import type { DataExample, ExamplesAnswer, Rating } from '../api/data.ts';
+import { pairHash } from './ratings.ts';
 
 const most = { examples: 50_000, characters: 64 << 20 };
 
@@ -57,11 +58,15 @@ function exampleOf(index: number, example: Example): DataExample {
   });
   const plain = (messages: readonly { role: string; content: string }[]) =>
     messages.map(({ role, content }) => ({ role, content }) as DataExample['prompt'][number]);
-  if ('chosen' in example)
-    return row(plain(example.prompt), [
-      { name: 'chosen', text: example.chosen },
-      { name: 'rejected', text: example.rejected },
-    ]);
+  if ('chosen' in example) {
+    const { chosen, rejected } = example;
+    const prompt = plain(example.prompt);
+    const responses = [
+      { name: 'chosen', text: chosen },
+      { name: 'rejected', text: rejected },
+    ];
+    return { ...row(prompt, responses), pair: pairHash(prompt, chosen, rejected) };
+  }
   if ('completion' in example)
     return row(plain(example.prompt), [
       { name: 'completion', text: example.completion, label: example.label ? 'wanted' : 'unwanted' },

@@ -23,6 +23,7 @@ const exploreRequest = named.extend({
 });
 const ratingRequest = named.extend({
   index: z.number().int().min(0),
+  pair: z.string().max(64).optional(),
   vote: z.enum(['1', '2', '=', 'skip']),
   first: z.enum(['chosen', 'rejected']),
   note: z.string().max(10_000).optional(),
@@ -48,12 +49,14 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
     parsed(named, { dataset: query.get('dataset') ?? '', split: query.get('split') || undefined });
 
   async function rate(body: unknown): Promise<RatingAnswer> {
-    const { dataset, split, index, vote, first, note } = parsed(ratingRequest, body);
+    const { dataset, split, index, pair, vote, first, note } = parsed(ratingRequest, body);
     const path = places.find(dataset);
     const { rows, shape } = await cache.of(path, split);
     const row = rows[index];
     if (shape !== 'preference') throw new ApiError(409, 'Only pairs can be rated.', { code: 'conflict' });
     if (row === undefined) throw new ApiError(404, `There is no pair ${index}.`, { code: 'not_found' });
+    if (pair !== undefined && pair !== row.pair)
+      throw new ApiError(409, 'The dataset has changed since this pair was shown.', { code: 'conflict' });
     const decided = vote === '1' || vote === '2';
     const agrees = decided ? (vote === '1') === (first === 'chosen') : undefined;
     const scores = decided ? await scoresOf(scorer(), row, first) : undefined;
@@ -61,6 +64,7 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
     const file = fileOf(path, split);
     const rating = file.add({
       index,
+      ...(row.pair === undefined ? {} : { pair: row.pair }),
       vote,
       first,
       ...(agrees === undefined ? {} : { agrees }),
@@ -69,7 +73,7 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
     });
     return {
       rating,
-      tally: file.tally(),
+      tally: file.tally(rows),
       ...(scores === undefined ? {} : { scores }),
       ...(modelAgrees === undefined ? {} : { modelAgrees }),
     };
@@ -81,7 +85,8 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
     get('/api/data/examples', async ({ query }) => {
       const { dataset, split } = asked(query);
       const path = places.find(dataset);
-      return queryExamples(await cache.of(path, split), fileOf(path, split).ratings, {
+      const examples = await cache.of(path, split);
+      return queryExamples(examples, fileOf(path, split).fitted(examples.rows).ratings, {
         q: query.get('q')?.slice(0, 500),
         filter: query.get('filter') ?? undefined,
         offset: Math.trunc(numberOf(query, 'offset', 0) ?? 0),
@@ -93,29 +98,36 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
       const path = places.find(dataset);
       const file = fileOf(path, split);
       const { rows } = await cache.of(path, split);
-      const next = rows.find(({ index }) => !file.ratings.has(index))?.index;
-      const guidelines = guidelinesOf(path);
+      const { ratings } = file.fitted(rows);
+      const next = rows.find(({ index }) => !ratings.has(index))?.index;
+      const guidelines = guidelinesOf(path, places);
       return {
-        ratings: [...file.ratings.values()],
-        tally: file.tally(),
+        ratings: [...ratings.values()],
+        tally: file.tally(rows),
         ...(guidelines === undefined ? {} : { guidelines }),
         ...(next === undefined ? {} : { next }),
       };
     }),
     post('/api/ratings', ({ body }) => rate(body)),
-    post('/api/ratings/undo', ({ body }) => {
+    post('/api/ratings/undo', async ({ body }) => {
       const { dataset, split } = parsed(named, body);
-      const file = fileOf(places.find(dataset), split);
-      const undone = file.undo();
-      return { ...(undone === undefined ? {} : { undone }), tally: file.tally() };
+      const path = places.find(dataset);
+      const file = fileOf(path, split);
+      const { rows } = await cache.of(path, split);
+      const undone = file.undo(rows);
+      return { ...(undone === undefined ? {} : { undone }), tally: file.tally(rows) };
     }),
     post('/api/ratings/export', async ({ body }) => {
       const { dataset, split } = parsed(named, body);
       const path = places.find(dataset);
       const file = fileOf(path, split);
-      if (file.tally().rated === 0)
+      const { rows } = await cache.of(path, split);
+      const { rated, lost } = file.tally(rows);
+      if (rated === 0 && lost === undefined)
         throw new ApiError(409, 'No pair has a vote that decides anything yet.', { code: 'conflict' });
-      return file.export(await cache.of(path, split));
+      if (rated === 0)
+        throw new ApiError(409, `No rated pair is still in the dataset: ${lost} no longer fit.`, { code: 'conflict' });
+      return file.export(rows);
     }),
   ];
 }
@@ -162,10 +174,12 @@ function startExplore(jobs: Jobs, places: ModelPlaces, request: z.output<typeof 
   return handle.job;
 }
 
-/** What raters go by: GUIDELINES.md beside the dataset. */
-function guidelinesOf(path: string): string | undefined {
+/** What raters go by: GUIDELINES.md beside the dataset, unless it is a link that leads outside. */
+function guidelinesOf(path: string, places: ModelPlaces): string | undefined {
   if (!existsSync(path)) return undefined;
   const folder = statSync(path).isDirectory() ? path : dirname(path);
   const file = join(folder, 'GUIDELINES.md');
-  return existsSync(file) && statSync(file).isFile() ? readFileSync(file, 'utf8').slice(0, 100_000) : undefined;
+  return existsSync(file) && places.allows(file) && statSync(file).isFile()
+    ? readFileSync(file, 'utf8').slice(0, 100_000)
+    : undefined;
 }

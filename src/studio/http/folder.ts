@@ -7,8 +7,8 @@
  *     root.inside('data/pairs.jsonl');                 // its real path; a 404 where it leads outside
  */
 import { createHash } from 'node:crypto';
-import { realpathSync } from 'node:fs';
-import { isAbsolute, join, relative, resolve, sep } from 'node:path';
+import { existsSync, realpathSync } from 'node:fs';
+import { basename, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { ApiError } from '../../serve/api-error.ts';
 
 export class Root {
@@ -39,6 +39,15 @@ export class Root {
     } catch {
       return undefined;
     }
+  }
+
+  /** A path below the root as it is, with or without a file there; a 404 where it is a link that leads outside. */
+  own(path: string): string {
+    if (existsSync(path) && this.find(path) === undefined)
+      throw new ApiError(404, `${basename(path)} is a link that leads outside of the studio's folder.`, {
+        code: 'not_found',
+      });
+    return path;
   }
 
   /** Whether a real path is the root or lies below it. */

@@ -51,6 +51,13 @@ export function modelRoutes({ catalogue, places, processes, above }: ModelParts)
     post('/api/models/quantise', ({ body }): Job => {
       const { model: name, kind, quantType, options } = parsed(quantiseRequest, body);
       const source = places.find(name);
+      const given = ['model', 'checkpoint', 'quantType', 'config'].find((key) => key in options);
+      if (given !== undefined)
+        throw new ApiError(400, `options.${given} is not taken here: the request itself names the model.`, {
+          code: 'invalid',
+          param: `options.${given}`,
+        });
+      if (typeof options.dataset === 'string') options.dataset = shownHere(places.find(options.dataset));
       if (typeof options.outputDir === 'string') options.outputDir = newPath(root, options.outputDir);
       const flags = Object.entries(options).flatMap(([key, value]) => flag(key, value));
       const from = [kind === 'reward' ? '--checkpoint' : '--model', shownHere(source)];

@@ -120,7 +120,8 @@ function conditions(list: readonly Condition[]): { where: string; values: Value[
  */
 export function matchOf(text: string): string | undefined {
   const parts = [...text.matchAll(/"([^"]*)"|(\S+)/g)].flatMap(([, phrase, word]) => {
-    const plainText = (phrase ?? word ?? '').replaceAll('"', ' ').trim();
+    // A NUL would end the text for SQLite, inside the quotes.
+    const plainText = (phrase ?? word ?? '').replaceAll(/["\0]/g, ' ').trim();
     const isPrefix = word?.endsWith('*') ?? false;
     const bare = isPrefix ? plainText.replace(/\*+$/, '') : plainText;
     // The tokenizer knows letters and digits only: a part without any would match nothing at all.

@@ -6,12 +6,13 @@
  *     index.database.prepare('select count(*) from rows where reward > 0.5').get();
  */
 import { createHash } from 'node:crypto';
-import { mkdirSync, realpathSync, statSync } from 'node:fs';
+import { realpathSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { Worker } from 'node:worker_threads';
+import { makeFolder } from '../../folder.ts';
 import { type IndexState, indexSql, type Side } from './index-schema.ts';
 import { addMeanKl } from './mean-kl.ts';
 
@@ -34,7 +35,7 @@ export class RolloutIndex implements Disposable {
 
   constructor(path: string, cache: string) {
     this.path = realpathSync(path);
-    mkdirSync(cache, { recursive: true });
+    makeFolder(cache);
     const name = createHash('sha256').update(this.path).digest('hex').slice(0, 24);
     const index = join(cache, `rollouts-${name}.db`);
     // Sources run as TypeScript, the published package as JavaScript.

@@ -40,7 +40,7 @@ export function runDetail(
     canResume: canResume && above.launcher !== undefined,
     versions: run.versions,
     files: filesOf(entry.path),
-    hasReport: existsSync(join(entry.path, 'report.html')),
+    hasReport: catalogue.root.find(join(entry.path, 'report.html')) !== undefined,
     metricNames: orderedNames(table.names),
   };
 }

@@ -18,12 +18,12 @@ const mostRows = 1000;
 
 export async function streamEvents(catalogue: Catalogue, tables: MetricTables, asked: Asked): Promise<void> {
   const { path } = catalogue.find(asked.params.id as string);
-  const metricsPath = join(path, 'metrics.jsonl');
+  const metricsPath = catalogue.root.own(join(path, 'metrics.jsonl'));
   let table = await tables.of(metricsPath);
   let sent = lastSeen(asked) ?? table.lastStep;
   let { generation } = table;
   let before = '';
-  const lines = new Follower(join(path, 'train.log'));
+  const lines = new Follower(catalogue.root.own(join(path, 'train.log')));
   const stream = asked.stream();
   while (stream.open && !asked.gone.aborted) {
     table = await tables.of(metricsPath);

@@ -29,7 +29,8 @@ export interface RunParts {
 
 export function runRoutes({ catalogue, tables, above, processes, attune }: RunParts): Route[] {
   const runOf = ({ params }: Asked) => catalogue.find(params.id as string);
-  const tableOf = (asked: Asked) => tables.of(join(runOf(asked).path, 'metrics.jsonl'));
+  const fileOf = (asked: Asked, name: string) => catalogue.root.own(join(runOf(asked).path, name));
+  const tableOf = (asked: Asked) => tables.of(fileOf(asked, 'metrics.jsonl'));
   const removals = new Removals(catalogue);
   const notes = new SignalNotes(above, tables);
   return [
@@ -40,9 +41,9 @@ export function runRoutes({ catalogue, tables, above, processes, attune }: RunPa
     get('/api/runs/:id/metrics', async (asked) => metricSeries(await tableOf(asked), metricQuery(asked.query))),
     get('/api/runs/:id/events', (asked) => streamEvents(catalogue, tables, asked)),
     get('/api/runs/:id/console', (asked) =>
-      consoleOf(join(runOf(asked).path, 'train.log'), numberOf(asked.query, 'lines', 1, 10_000) ?? 200),
+      consoleOf(fileOf(asked, 'train.log'), numberOf(asked.query, 'lines', 1, 10_000) ?? 200),
     ),
-    get('/api/runs/:id/report', (asked) => reportOf(runOf(asked).path)),
+    get('/api/runs/:id/report', (asked) => reportOf(fileOf(asked, 'report.html'))),
     post('/api/runs/:id/stop', (asked) => stopRun(runOf(asked))),
     post('/api/runs/:id/resume', (asked) => resumeRun(catalogue, runOf(asked), above, processes)),
     post('/api/runs/:id/tag', (asked) => tag(catalogue, runOf(asked), asked.body)),
@@ -69,7 +70,7 @@ function compare(catalogue: Catalogue, body: unknown): CompareAnswer {
 
 function reportOf(path: string): Document {
   try {
-    return new Document(readFileSync(join(path, 'report.html'), 'utf8'));
+    return new Document(readFileSync(path, 'utf8'));
   } catch {
     throw new ApiError(404, 'This run has no report yet: it is written at its end.', { code: 'not_found' });
   }

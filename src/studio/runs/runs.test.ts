@@ -1,4 +1,13 @@
-import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { lockRun } from '../../runs/index.ts';
@@ -103,6 +112,26 @@ describe('the list and one run', () => {
     const { headers, text } = await client.get(`/api/runs/${id}/report`);
     expect(text).toBe('<h1>report</h1>');
     expect(headers['content-security-policy']).toMatch(/^sandbox; default-src 'none'/);
+  });
+
+  it('reads no file of a run that is a link to the outside', async () => {
+    const secret = join(temporaryFolder(), 'secret');
+    writeFileSync(secret, '{"step":1,"train/loss":7}\nsecret\n');
+    const path = makeRun(root, 'linked');
+    await settled();
+    const id = await idOf('linked');
+    for (const [file, route] of [
+      ['report.html', 'report'],
+      ['train.log', 'console'],
+      ['metrics.jsonl', 'metrics'],
+    ] as const) {
+      rmSync(join(path, file), { force: true });
+      symlinkSync(secret, join(path, file));
+      const { status, text } = await client.get(`/api/runs/${id}/${route}`);
+      expect([file, status, text.includes('secret\n')]).toEqual([file, 404, false]);
+    }
+    rmSync(path, { recursive: true });
+    removeFolder(join(secret, '..'));
   });
 });
 

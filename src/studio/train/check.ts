@@ -2,29 +2,21 @@
  * Checks a form as its command would: the same schema, the same rules, the same look at files, and the plan that
  * `--dry-run` shows. Every fault comes at the field it belongs to.
  */
-import { existsSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
-import {
-  ConfigError,
-  type ConfigSchema,
-  camelCase,
-  kebabCase,
-  type ResolvedRun,
-  resolveRun,
-} from '../../runs/index.ts';
+import { ConfigError, type ConfigSchema, camelCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { FieldFault } from '../api/session.ts';
 import type { TrainCheck } from '../api/train.ts';
 import { commandLine, differences, yamlOf } from '../commands/command-line.ts';
+import type { ModelPlaces } from '../commands/places.ts';
 import type { TrainVerb } from '../commands/verbs.ts';
-import type { Root } from '../http/folder.ts';
+import { outsideFaults, resolvedFaults } from './confined.ts';
 
 export type Values = Readonly<Record<string, unknown>>;
 
 export async function checkForm(
   verb: TrainVerb,
   given: Values,
-  root: Root,
+  places: ModelPlaces,
   attune: string,
   withPlan = true,
 ): Promise<TrainCheck> {
@@ -33,15 +25,18 @@ export async function checkForm(
     commandLine: commandLine(attune, `train ${verb.name}`, verb.schema, values),
     yaml: yamlOf(verb.schema, values),
   };
-  const first = await checkedOnce(verb, values, root, withPlan);
-  return { ...first, ...shown, faults: await furtherFaults(verb, values, root, withPlan, first.faults) };
+  const first = await checkedOnce(verb, values, places, withPlan);
+  return { ...first, ...shown, faults: await furtherFaults(verb, values, places, withPlan, first.faults) };
 }
 
 type Checked = Pick<TrainCheck, 'faults' | 'plan' | 'planFailure'>;
 
-async function checkedOnce(verb: TrainVerb, values: Values, root: Root, withPlan: boolean): Promise<Checked> {
+async function checkedOnce(verb: TrainVerb, values: Values, places: ModelPlaces, withPlan: boolean): Promise<Checked> {
+  // What is typed is looked at before any of it is opened.
+  const outside = outsideFaults(values, places);
+  if (outside.length > 0) return { faults: outside };
   const { faults, resolved } = await resolvedForm(verb, values);
-  faults.push(...confined(values, resolved, root));
+  if (resolved !== undefined) faults.push(...resolvedFaults(resolved, places));
   if (faults.length > 0 || resolved === undefined || !withPlan) return { faults };
   try {
     return { faults, plan: await verb.plan(resolved) };
@@ -64,7 +59,7 @@ const mostRounds = 6;
 async function furtherFaults(
   verb: TrainVerb,
   values: Values,
-  root: Root,
+  places: ModelPlaces,
   withPlan: boolean,
   first: readonly FieldFault[],
 ): Promise<FieldFault[]> {
@@ -76,7 +71,7 @@ async function furtherFaults(
     if (bad.has('') || Object.keys(rest).length === 0) break;
     const isDecided = [...bad].some((name) => deciding.test(name));
     const loads = [...bad].some((name) => /^(model|dataset|tokenizer|fromConfig)$/.test(name));
-    const { faults } = await checkedOnce(verb, rest, root, withPlan && !loads);
+    const { faults } = await checkedOnce(verb, rest, places, withPlan && !loads);
     const newest = faults.filter(({ field }) => !bad.has(field) && Object.hasOwn(rest, field));
     all.push(...newest.filter(({ field }) => !isDecided || independent.test(field)));
     for (const { field } of newest) bad.add(field);
@@ -130,36 +125,4 @@ function faultsOf(error: UserError, schema: ConfigSchema, values: Values): Field
 function fieldOf(path: string, schema: ConfigSchema): string {
   const name = camelCase(path.split(/[.[]/)[0] as string);
   return Object.hasOwn(schema.shape, name) ? name : '';
-}
-
-/** Fields whose file is run as code. */
-const code = /^(rewardModule|env|agent)$|Module$/;
-
-/** Code comes from the studio's folder alone, and a run is written where the studio will find it. */
-function confined(values: Values, resolved: ResolvedRun<ConfigSchema> | undefined, root: Root): FieldFault[] {
-  const faults: FieldFault[] = [];
-  // What is typed, and what a config file or a run to be resumed brings along.
-  for (const [name, value] of Object.entries({ ...values, ...resolved?.config })) {
-    if (!code.test(camelCase(name)) || typeof value !== 'string' || !/[./\\]/.test(value)) continue;
-    const path = resolve(value);
-    if (existsSync(path) && root.find(path) === undefined)
-      faults.push({
-        field: camelCase(name),
-        message: `--${kebabCase(name)} is code, and is taken only from the folder that the studio was started on (${root.path}).`,
-      });
-  }
-  const { outputDir } = (resolved?.config ?? {}) as { outputDir?: string };
-  if (outputDir !== undefined && resolved?.resume === undefined && !isInside(resolve(outputDir), root))
-    faults.push({
-      field: 'outputDir',
-      message: `lies outside of the studio's folder ${root.path}: the run would not be shown here.`,
-    });
-  return faults;
-}
-
-/** Whether a folder that may not exist yet will lie below the root. */
-function isInside(path: string, root: Root): boolean {
-  let folder = path;
-  while (!existsSync(folder) && dirname(folder) !== folder) folder = dirname(folder);
-  return root.find(folder) !== undefined;
 }

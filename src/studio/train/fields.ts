@@ -34,7 +34,7 @@ const usual = new Set([
   ],
 ]);
 
-const picks: [RegExp, TrainField['picks']][] = [
+export const picks: readonly [RegExp, TrainField['picks']][] = [
   [/^rewardModel(Path)?$/, 'reward-model'],
   [/^(model|refModel|teacher|tokenizer)$/, 'model'],
   [/^(dataset|evalDataset)$/, 'dataset'],

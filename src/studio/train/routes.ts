@@ -6,6 +6,7 @@ import { ApiError } from '../../serve/api-error.ts';
 import type { TrainCommand } from '../api/train.ts';
 import { differences } from '../commands/command-line.ts';
 import type { Jobs } from '../commands/jobs.ts';
+import type { ModelPlaces } from '../commands/places.ts';
 import type { Processes } from '../commands/processes.ts';
 import type { Above, TrainVerb } from '../commands/verbs.ts';
 import { type Asked, get, parsed, post, Refused, type Route } from '../http/router.ts';
@@ -19,6 +20,7 @@ const request = z.object({ values: z.record(z.string().max(100), z.unknown()), p
 
 export interface TrainParts {
   catalogue: Catalogue;
+  places: ModelPlaces;
   jobs: Jobs;
   processes: Processes;
   above: Above;
@@ -26,8 +28,7 @@ export interface TrainParts {
 }
 
 export function trainRoutes(parts: TrainParts): Route[] {
-  const { catalogue, above, attune } = parts;
-  const { root } = catalogue;
+  const { catalogue, places, above, attune } = parts;
   const verbOf = ({ params }: Asked): TrainVerb => {
     const verb = above.verbs.find(({ name }) => name === params.command);
     if (verb === undefined) throw new ApiError(404, `There is no "train ${params.command}".`, { code: 'not_found' });
@@ -51,12 +52,12 @@ export function trainRoutes(parts: TrainParts): Route[] {
     }),
     post('/api/train/:command/check', (asked) => {
       const { values, plan } = parsed(request, asked.body);
-      return checkForm(verbOf(asked), values, root, attune, plan);
+      return checkForm(verbOf(asked), values, places, attune, plan);
     }),
     post('/api/train/:command/start', async (asked) => {
       const verb = verbOf(asked);
       const { values } = parsed(request, asked.body);
-      const { faults } = await checkForm(verb, values, root, attune);
+      const { faults } = await checkForm(verb, values, places, attune);
       if (faults.length > 0)
         throw new Refused(400, faults.map(({ field, message }) => `${field}: ${message}`).join('\n'), faults);
       return startTraining(verb, filled(values), parts);

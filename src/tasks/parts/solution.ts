@@ -25,12 +25,14 @@ export interface Solution {
   score: number;
 }
 
+/** Where a pen goes wrong. */
 export interface Slip {
   /** Which of the worked-out values goes wrong, from 0. */
   at: number;
   random: Random;
 }
 
+/** Writes the steps of a worked solution; the values that it is given may slip. */
 export class Pen {
   readonly steps: Step[] = [];
   /** How many values have been worked out so far. */

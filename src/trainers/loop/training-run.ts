@@ -30,6 +30,13 @@ export interface TrainerOptions extends GivenData {
   worksAhead?: LoopOptions['worksAhead'];
 }
 
+const optionNames: Record<keyof TrainerOptions, true> = {
+  ...{ dataset: true, evalDataset: true, signal: true, progress: true, onStep: true, cache: true, run: true },
+  ...{ checkpointName: true, worksAhead: true },
+};
+/** The options of every trainer. */
+export const trainerOptionNames: readonly string[] = Object.keys(optionNames);
+
 export interface TrainingParts {
   /** `trainLoop(task, options)`; it starts with the first step requested. */
   steps: AsyncGenerator<TrainStep, TrainResult, void>;

@@ -7,10 +7,11 @@
  * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed. The model is freed at the
  * end; to use it afterwards, open the run: `using run = await trainReward({ … }).open()`.
  */
-import { AttuneError } from '../../errors.ts';
+import { AttuneError, checkNames } from '../../errors.ts';
 import { type ConfigSchema, type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import { camelCase } from '../../spelling.ts';
 import type { TrainResult, TrainStep } from './task.ts';
-import { separateRows, type TrainerOptions, type TrainingRun } from './training-run.ts';
+import { separateRows, type TrainerOptions, type TrainingRun, trainerOptionNames } from './training-run.ts';
 
 /** Metrics by name: those that every run of this kind has, and others that it logs. */
 export type Measured<Name extends string> = { readonly [name in Name]: number } & Readonly<Record<string, number>>;
@@ -88,15 +89,21 @@ export interface ProgramTrainer<S extends ConfigSchema, Options extends TrainerO
   start: (resolved: ResolvedRun<S>, options: Options) => Promise<TrainingRun>;
   /** Turns what a program gives as a value into what the config names. */
   named?: (flags: Record<string, unknown>) => void;
+  /** Names of this trainer's own options, besides those of every trainer. */
+  own?: readonly string[];
+  /** Refuses what this trainer's own options cannot be. */
+  check?: (options: Options) => void;
 }
 
 /** The training that a program asks for. */
 export function trainingOf<Step extends TrainStep, S extends ConfigSchema, Options extends TrainerOptions>(
-  { command, schema, start, named }: ProgramTrainer<S, Options>,
+  { command, schema, start, named, own = [], check }: ProgramTrainer<S, Options>,
   input: object,
   options: Options,
 ): Training<Step> {
   return new Training(async () => {
+    checkNames(camelCase(command.replace(' ', '-')), options, [...trainerOptionNames, ...own]);
+    check?.(options);
     const { flags, given } = separateRows(input, options);
     named?.(flags);
     return start(await resolveRun(schema, flags, command), { ...options, ...given });

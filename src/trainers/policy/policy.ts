@@ -8,10 +8,12 @@
  * sampler.
  */
 import { type PolicyAlgorithm, stdOf, useAlgorithm, usesReference } from '../../algorithms/index.ts';
+import { call, checkArguments, list, type Rule } from '../../arguments.ts';
 import { makeOptimizer } from '../../dist/shard/optimizer.ts';
 import { UserError } from '../../errors.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
+import { anyScorer } from '../../rewards/scorer.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
@@ -22,6 +24,7 @@ import { configuredScorer } from '../../rollouts/scorer.ts';
 import { meanTokenKl } from '../../rollouts/token-kl.ts';
 import { type ResolvedRun, refusal } from '../../runs/index.ts';
 import { spelled } from '../../spelling.ts';
+import { recipeText, type TaskRecipe } from '../../tasks/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
@@ -58,16 +61,34 @@ export type PolicyStep = StepOf<
   'reward' | 'length_mean'
 >;
 
-/** Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`). */
+/**
+ * Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`), `task` a text or a task
+ * of your own (`defineTask`). To go on with a run, the same ones are given again.
+ */
 export function trainPolicy(
-  input: Omit<ProgramConfig<PolicyInput>, 'algorithm'> & { algorithm?: string | PolicyAlgorithm },
+  input: Omit<ProgramConfig<PolicyInput>, 'algorithm' | 'task'> & {
+    algorithm?: string | PolicyAlgorithm;
+    task?: TaskRecipe;
+  },
   options: PolicyTrainerOptions = {},
 ): Training<PolicyStep> {
-  return trainingOf({ command: 'train policy', schema: policySchema, start: startPolicy, named }, input, options);
+  return trainingOf(
+    { command: 'train policy', schema: policySchema, start: startPolicy, named, own, check },
+    input,
+    options,
+  );
+}
+
+const own = ['rewards', 'sampler', 'onStart', 'onRewardFailure'];
+
+function check({ rewards = [] }: PolicyTrainerOptions): void {
+  const reward: Rule = { fits: (value) => call.fits(value) || anyScorer.fits(value), wanted: 'a function or a scorer' };
+  checkArguments('trainPolicy', { rewards }, { rewards: list(reward) });
 }
 
 function named(flags: Record<string, unknown>): void {
   if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
+  if (typeof flags.task === 'object') flags.task = recipeText(flags.task as TaskRecipe);
 }
 
 /** The same from a resolved config. */

@@ -46,7 +46,7 @@ export function trainPreference(
   options: PreferenceTrainerOptions = {},
 ): Training<PreferenceStep> {
   return trainingOf(
-    { command: 'train preference', schema: preferenceSchema, start: startPreference, named },
+    { command: 'train preference', schema: preferenceSchema, start: startPreference, named, own: ['onSamples'] },
     input,
     options,
   );

@@ -4,7 +4,7 @@
  * reference.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { crc32 } from 'node:zlib';
@@ -12,6 +12,7 @@ import type { TokenRecord, TokenStore } from '../../data/index.ts';
 import { tokenCacheFolder } from '../../data/tokens/tokenise.ts';
 import { computeDealt } from '../../dist/deal.ts';
 import { joinWorld } from '../../dist/world.ts';
+import { makeFolder } from '../../folder.ts';
 import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '../../models/decoder/responses.ts';
 import type { Progress } from '../../progress.ts';
 import type { Reference } from './reference.ts';
@@ -125,7 +126,7 @@ async function writeSums(path: string, sums: Float64Array): Promise<void> {
   const body = new Uint8Array(sums.buffer, sums.byteOffset, sums.byteLength);
   const check = Buffer.alloc(4);
   check.writeUInt32LE(crc32(body));
-  await mkdir(dirname(path), { recursive: true });
+  makeFolder(dirname(path));
   const beside = `${path}.${randomUUID()}`;
   await writeFile(beside, Buffer.concat([body, check]));
   await rename(beside, path);

@@ -1,6 +1,7 @@
 /** Writes the results of a reward model's run: final_results.json and evaluation/ with the error analysis. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import type { Dataset, TokenStore } from '../../data/index.ts';
+import { makeFolder } from '../../folder.ts';
 import type { Model } from '../../models/index.ts';
 import {
   calibration,
@@ -50,7 +51,7 @@ export async function writeRewardReport(input: ReportInput): Promise<void> {
       },
       calibration: { ece, brier },
     });
-    mkdirSync(run.path('evaluation'), { recursive: true });
+    makeFolder(run.path('evaluation'));
     run.writeJson('evaluation/error_analysis.json', analysis);
     writeFileSync(run.path('evaluation', 'error_analysis_report.txt'), errorReport(analysis, config.type));
     writeFileSync(run.path('evaluation', 'error_analysis_plots.png'), await errorPlots(decided, analysis, config.type));

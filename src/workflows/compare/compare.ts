@@ -7,9 +7,10 @@
  * Preference losses train on pairs of the starting model's responses to the same prompts, ranked by the same scorer,
  * with as many responses as a policy method samples.
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { joinWorld } from '../../dist/world.ts';
+import { makeFolder } from '../../folder.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
@@ -166,7 +167,7 @@ function startMethod(
 
 async function saveStats(config: CompareConfig, result: MethodRun, run: TrainingRun): Promise<void> {
   const folder = join(config.outputDir, result.method);
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const suffix = result.seed === config.seeds[0] ? '' : `-seed-${result.seed}`;
   writeFileSync(join(folder, `training_stats${suffix}.json`), `${JSON.stringify(result, null, 2)}\n`);
   if (suffix === '') await saveForTraining(run.model, run.tokenizer, join(folder, 'model'));

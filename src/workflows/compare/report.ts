@@ -1,7 +1,8 @@
 /** Writes a comparison's results: plot, page and text for people, JSON for programs. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { meanOf, stdOf } from '../../algorithms/index.ts';
+import { makeFolder } from '../../folder.ts';
 import { type ConfiguredScorer, type JudgeHeading, judgeHeading } from '../../rollouts/scorer.ts';
 import { bars, type Chart, grid, lineChart, Report, toPng } from '../../runs/index.ts';
 import type { CompareConfig } from './config.ts';
@@ -43,7 +44,7 @@ export async function writeComparison(
   results: ComparisonResults,
 ): Promise<void> {
   const folder = join(config.outputDir, 'comparison');
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const charts = comparisonCharts(start, runs, results);
   const text = comparisonText(config, start, results);
   const { methods, relative } = results;

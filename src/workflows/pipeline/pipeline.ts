@@ -6,10 +6,11 @@
  *
  *     {output_dir}/{model}/checkpoint-{step}/  final/  best_model/  metrics.jsonl …      {logging_dir}/{model}/  TensorBoard
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import type { Progress } from '../../progress.ts';
 import { readJson, redact, resolveRun } from '../../runs/index.ts';
 import type { TrainResult, TrainStep } from '../../trainers/loop/loop.ts';
@@ -98,7 +99,7 @@ async function trainOne(
   const input = preferenceInput(config, model, pipelineDevice(config));
   const resumeFrom = start.kind === 'resume' ? start.from : undefined;
   const resolved = await resolveRun(preferenceSchema, { ...input, resumeFrom });
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   using run = await startPreference(resolved, {
     signal: options.signal,
     progress: options.progress,
@@ -128,7 +129,7 @@ type ResultRow = Omit<ModelOutcome, 'error'> & { error?: string; previous?: Omit
 /** The newest result of every model ever trained in this folder, and the one before it. A skipped model keeps its results. */
 function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const { outputDir } = config.training;
-  mkdirSync(outputDir, { recursive: true });
+  makeFolder(outputDir);
   const path = join(outputDir, resultsFile);
   const found = readJson<ResultRow[]>(path);
   const rows = new Map((Array.isArray(found) ? found : []).map((row) => [row.name, row]));

@@ -1,16 +1,8 @@
 /** The output folder of a quantised model and its measurements. */
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  renameSync,
-  rmdirSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { copyFileSync, existsSync, readdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import { type Model, type QuantType, saveModel } from '../../models/index.ts';
 import { type Chart, grid, readJson, toPng } from '../../runs/index.ts';
@@ -57,7 +49,7 @@ export interface QuantisedOutput {
 export async function writeOutput(folder: string, output: QuantisedOutput): Promise<void> {
   const partial = join(dirname(folder), `.${basename(folder)}.${process.pid}`);
   rmSync(partial, { recursive: true, force: true });
-  mkdirSync(partial, { recursive: true });
+  makeFolder(partial);
   try {
     if (output.model !== null) {
       const { model, tokenizer } = output.model;

@@ -58,6 +58,7 @@ export function RatingQueue({ dataset, split }: { dataset: string; split: string
       const answer = await post<RatingAnswer>('ratings', {
         ...which,
         index: shown.index,
+        ...(shown.pair === undefined ? {} : { pair: shown.pair }),
         vote,
         first: firstShown(dataset, shown.index),
         ...(note.value.trim() === '' ? {} : { note: note.value.trim() }),
@@ -205,7 +206,8 @@ function Tally({ tally, which, onUndo }: TallyProps) {
   const write = async () => {
     try {
       made.value = await post<ExportRatingsAnswer>('ratings/export', which);
-      toast(`${made.value.pairs} pairs written to ${made.value.path}`);
+      const { pairs, path, lost } = made.value;
+      toast(`${pairs} pairs written to ${path}${lost ? `; ${lost} ratings no longer fit the dataset` : ''}`);
     } catch (error) {
       toastFailure(error);
     }
@@ -218,6 +220,7 @@ function Tally({ tally, which, onUndo }: TallyProps) {
         <b>{tally.rated} rated</b>
         <span class="muted">
           {tally.ties} equal, {tally.skipped} skipped
+          {tally.lost ? `, ${tally.lost} of pairs that are no longer there` : ''}
         </span>
         {tally.agreement && (
           <span>
