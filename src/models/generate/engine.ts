@@ -47,7 +47,7 @@ export interface PromptRows {
 }
 
 export class Engine {
-  /** What it decodes with: the adapter of the rows, and copies in which adapters are merged. */
+  /** What it decodes with: the adapter of the rows, and copies of matrices. */
   readonly weights: DecodingWeights;
   readonly #model: Model;
   #cache: KvCache | null = null;
@@ -94,7 +94,10 @@ export class Engine {
     this.dispose();
     const { decoder } = this.#model;
     this.#cache = new KvCache(decoder.spec, size, this.#cacheKind);
-    this.#stepper = new Stepper(decoder, this.#cache, () => ({ fast: this.#fast }));
+    this.#stepper = new Stepper(decoder, this.#cache, () => ({
+      fast: this.#fast,
+      halves: () => this.weights.halves(this.cacheBytes),
+    }));
     this.#rows = new RowTensors(decoder.device);
     return true;
   }

@@ -1,6 +1,6 @@
 /**
  * One step of decoding by the native plan (plan.ts) where there is one, else by the general path (decoding.ts). The plan is made
- * once and kept until adapters change.
+ * once and kept until adapters change; after some steps of few rows it is made again with copies in bf16, where these are faster.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -10,11 +10,21 @@ import { DecodePlan, type PlanCopies, type StepLimits, type StepRows } from './p
 import type { HeldRows } from './row-tensors.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
 
+/** Calls for steps of few rows after which copies in bf16 are made: they cost as much as some six steps of one row gain. */
+const CALLS_BEFORE_HALVES = 4;
+
+interface HeldPlan {
+  plan: DecodePlan | null;
+  arrangement: number;
+  hasHalves: boolean;
+}
+
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #copies: () => PlanCopies;
-  #held: { plan: DecodePlan | null; arrangement: number } | null = null;
+  #held: HeldPlan | null = null;
+  #callsOfFew = 0;
 
   /** `copies`: those for the decoder's present arrangement. */
   constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
@@ -44,12 +54,25 @@ export class Stepper {
   /** The plan for so many rows, or null for the general path. */
   #planFor(rows: number): DecodePlan | null {
     const { arrangement } = this.#decoder;
-    if (this.#held?.arrangement !== arrangement) {
-      this.dispose();
-      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache, this.#copies()), arrangement };
+    if (this.#held?.arrangement !== arrangement) this.#held = this.#made();
+    if (!this.#held.hasHalves && this.#held.plan?.gainsByHalves(rows)) {
+      this.#callsOfFew++;
+      if (this.#wantsHalves) this.#held = this.#made();
     }
     const { plan } = this.#held;
     return plan?.takes(rows) ? plan : null;
+  }
+
+  get #wantsHalves(): boolean {
+    return this.#callsOfFew > CALLS_BEFORE_HALVES;
+  }
+
+  #made(): HeldPlan {
+    this.dispose();
+    const { halves, ...copies } = this.#copies();
+    const hasHalves = this.#wantsHalves;
+    const plan = DecodePlan.of(this.#decoder, this.#cache, hasHalves && halves ? { ...copies, halves } : copies);
+    return { plan, arrangement: this.#decoder.arrangement, hasHalves };
   }
 
   dispose(): void {
