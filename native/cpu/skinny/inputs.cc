@@ -28,6 +28,8 @@ constexpr int64_t kTask = 2 * kMostColumns;  // columns of a task
 constexpr int64_t kChunk = 1024;  // inputs whose weights stay in the L1 cache while all groups of rows use them
 constexpr int64_t kPassInputs = 64 << 10;  // of x in a pass over the weights: a quarter of the L2 cache
 constexpr int64_t kLine = 64;
+template <typename W>
+constexpr int64_t kAhead = std::is_same_v<W, float> ? 1 : 12 << 10;  // bytes by which weights are asked for before they are used, at least
 constexpr float kNothing[kMostColumns * kRows * 4] = {};  // sums to begin with
 
 // What is asked for during a tile: `step` bytes for every line of a column.
@@ -152,13 +154,14 @@ void group(int64_t rows, const Product<W>& p, const float* x, int64_t row, int64
   if (i + count == p.k) finish<ROWS, COLUMNS>(p, row, column, room);
 }
 
-// COLUMNS columns for all rows. The columns after these are asked for meanwhile, by each group its part.
+// COLUMNS columns for all rows. Columns after these are asked for meanwhile, by each group its part.
 template <int COLUMNS, typename W>
 void columns(const Product<W>& p, const float* x, int64_t column, float* room) {
   const int64_t k = p.k, padded = (k + 3) / 4 * 4, groups = (p.m + kRows - 1) / kRows, chunk = groups == 1 ? k : kChunk;
-  const char* next = reinterpret_cast<const char*>(p.w + (column + COLUMNS) * k);
+  const int64_t bytes = COLUMNS * k * static_cast<int64_t>(sizeof(W)), tiles = (kAhead<W> + bytes - 1) / bytes;
+  const char* next = reinterpret_cast<const char*>(p.w + (column + tiles * COLUMNS) * k);
   for (int64_t i = 0; i < k; i += chunk) {
-    const int64_t count = std::min(chunk, k - i), asked = count * COLUMNS * static_cast<int64_t>(sizeof(W)) / groups;
+    const int64_t count = std::min(chunk, k - i), asked = count * bytes / k / groups;
     for (int64_t g = 0; g < groups; g++, next += asked) {
       const int64_t row = g * kRows;
       group<COLUMNS>(std::min<int64_t>(kRows, p.m - row), p, x + row * padded, row, column, i, count, {next, COLUMNS * kLine / groups},
@@ -187,7 +190,9 @@ void oneRow(const Product<float>& p, int64_t column, int64_t end) {
 template <typename W>
 void moreRows(const Product<W>& p, const float* x, int64_t column, int64_t end) {
   constexpr int most = kColumns<W>;
-  std::vector<float> room((p.m + kRows - 1) * most * 4);
+  std::vector<float> room((p.m + kRows - 1) * kMostColumns * 4);
+  if (most < 4 && p.m == 2)  // whose sums are few
+    for (; column + 4 <= end; column += 4) columns<4>(p, x, column, room.data());
   for (; column + most <= end; column += most) columns<most>(p, x, column, room.data());
   for (; column + 2 <= end; column += 2) columns<2>(p, x, column, room.data());
   if (column < end) columns<1>(p, x, column, room.data());
