@@ -10,7 +10,7 @@ export interface DecodeWork {
 
 export const PROMPT = 8;
 /** Tokens after which a sampler on a CPU has the copies that it decodes with. */
-const WARM = 6;
+const WARM = 40;
 
 /** A program that decodes `tokens` of each sequence and says how many milliseconds it took. */
 export type TimedDecoding = (tokens: number) => Promise<number>;

@@ -42,7 +42,7 @@ function exact(config: Record<string, unknown>): Model {
 /** Responses of so many rows, a step at a time; rows end one after the other. */
 async function written(sampler: Sampler, rows: number): Promise<unknown> {
   const submitted = Array.from({ length: rows }, (_, seed) =>
-    sampler.submit({ prompt: [1 + (seed % 7), 2, 3], maxNewTokens: 14 + (seed % 3), seed, temperature: 1.2 }),
+    sampler.submit({ prompt: [1 + (seed % 7), 2, 3], maxNewTokens: 26 + (seed % 3), seed, temperature: 1.2 }),
   );
   return Promise.all(submitted.map((submission) => submission.responses));
 }

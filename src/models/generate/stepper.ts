@@ -10,8 +10,8 @@ import { DecodePlan, type PlanCopies, type StepLimits, type StepRows } from './p
 import type { HeldRows } from './row-tensors.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
 
-/** Calls for steps of few rows after which copies in bf16 are made: they cost as much as some six steps of one row gain. */
-const CALLS_BEFORE_HALVES = 4;
+/** Calls for steps of few rows after which copies in bf16 are made: they cost as much as some 8 to 30 steps of one row gain. */
+const CALLS_BEFORE_HALVES = 16;
 
 interface HeldPlan {
   plan: DecodePlan | null;
