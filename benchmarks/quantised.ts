@@ -1,7 +1,8 @@
 /**
  * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,bf16,int8,int8-fast,int4,int4-fast]
- * [--batches 1,16] [--tokens 24] [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, bf16, int8 and int4, the last two exact and with
+ * [--batches 1,16] [--tokens 24] [--repeats 3] [--weights bfloat16] [--no-peer]`. On the CPU a Llama in f32, bf16, int8 and int4, the last two exact and with
  * `precision: 'fast'` (whose `weightsMiB` has what it holds besides), beside llama.cpp with the same weights in f32, bf16, q8_0 and q4_0; all take their rounds in turn.
+ * `--weights bfloat16`: those of plain models are bf16's numbers, as a checkpoint in bf16 gives them.
  * With `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64
  * responses. Random weights.
  */
@@ -17,7 +18,7 @@ import { cudaReadings } from './quantised/cuda.ts';
 import { DecodeClock, ourDecoding } from './quantised/decoding.ts';
 import { addTokenizer, type LlamaModel, openLlama } from './quantised/llama-cpp.ts';
 import type { Reading } from './run.ts';
-import { LLAMA_1B, LLAMA_15M, LLAMA_316M } from './support/shapes.ts';
+import { LLAMA_1B, LLAMA_15M, LLAMA_316M, roundWeights } from './support/shapes.ts';
 
 const kinds = [
   { name: 'f32', dtype: 'float32', quantType: undefined, precision: 'exact', gguf: 'f32' },
@@ -47,6 +48,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       batches: { type: 'string', default: '1,16' },
       tokens: { type: 'string', default: '24' },
       repeats: { type: 'string', default: '3' },
+      weights: { type: 'string', default: 'float32' },
       'no-peer': { type: 'boolean', default: false },
     },
   });
@@ -75,6 +77,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       if ('llama' in peer && !peers.has(gguf)) {
         if (peers.size === 0) {
           using plain = initModel(shape, { seed: 0 });
+          roundWeights(plain, values.weights);
           saveModel(plain, folder);
           addTokenizer(folder, shape.vocab_size);
         }
@@ -82,6 +85,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
         peers.set(gguf, await openLlama(peer.llama, file));
       }
       const model = models.get(gguf) ?? initModel(shape, { seed: 0, dtype, ...(quantType && { quantType }) });
+      if (!models.has(gguf)) roundWeights(model, values.weights);
       models.set(gguf, model);
       for (const batch of batches) {
         const work = { batch, tokens };

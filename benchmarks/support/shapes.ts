@@ -1,10 +1,20 @@
 /** The work that attune and its peers are both given: model shapes and sequence lengths, the same numbers in every program. */
 import { UserError } from '../../src/errors.ts';
+import type { Model } from '../../src/models/index.ts';
+import { noGrad, scope } from '../../src/tensor/index.ts';
 
 /** A dtype that models are measured in, by the name that an option gives it. */
 export function dtypeNamed(name: string): 'float32' | 'bfloat16' | 'float16' {
   if (name === 'float32' || name === 'bfloat16' || name === 'float16') return name;
   throw new UserError(`--dtype is float32, bfloat16 or float16, not "${name}"`);
+}
+
+/** Gives a model of random weights such as a checkpoint of this dtype has (`--weights`). */
+export function roundWeights(model: Model, dtype: string): void {
+  const narrow = dtypeNamed(dtype);
+  noGrad(() => {
+    for (const [, weight] of model.decoder.parameters()) scope(() => void weight.copy_(weight.to(narrow)));
+  });
 }
 
 /** A Llama of 15M parameters, for CPUs. */

@@ -1,15 +1,17 @@
 /**
- * The weights that a sampler decodes with: those of a request's adapter, how often they were written to, and the copies in which
- * adapters are merged.
+ * The weights that a sampler decodes with: those of a request's adapter, how often they were written to, the copies in which
+ * adapters are merged, and those in bf16.
  */
 import { aten, freeBytes, type Tensor } from '../tensor/index.ts';
 import { MergedWeights } from './decoder/merged.ts';
+import { HalfWeights } from './half-weights.ts';
 import type { Model } from './model.ts';
 
 export class DecodingWeights {
   readonly #model: Model;
   #gathered: { arrangement: number; weights: readonly Tensor[] } | null = null;
   #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
+  #halves: HalfWeights | null = null;
 
   constructor(model: Model) {
     this.#model = model;
@@ -51,6 +53,18 @@ export class DecodingWeights {
     return copies;
   }
 
+  /** The copies in bf16 of matrices that have no other numbers, for the weights as they are now; `promised`: of memory (HalfWeights). */
+  halves(promised: number): HalfWeights | null {
+    this.#halves ??= HalfWeights.of(this.#model.decoder);
+    this.#halves?.refresh(promised);
+    return this.#halves;
+  }
+
+  /** Bytes of the copies in bf16. */
+  get halfBytes(): number {
+    return this.#halves?.bytes ?? 0;
+  }
+
   #writes(): number {
     return aten<number>('attune::count_writes', this.#all());
   }
@@ -65,9 +79,11 @@ export class DecodingWeights {
     return this.#gathered.weights;
   }
 
-  /** Frees the merged copies; they are made again when they are needed. */
+  /** Frees the copies; they are made again when they are needed. */
   dispose(): void {
     this.#merged?.copies?.dispose();
     this.#merged = null;
+    this.#halves?.dispose();
+    this.#halves = null;
   }
 }

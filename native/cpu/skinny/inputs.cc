@@ -1,9 +1,11 @@
 // f32 on ARM, with inputs as the lanes of the vectors: an output has four sums, by inputs modulo 4, which are added at the end; so it is for every
 // number of rows. Weights are read in place, and a single row reads one column after the other. Two Neoverse-N1 cores read memory fastest
-// that way: 36 to 38 GB/s, and 30 from four columns at once, which a single sum for each output would need.
+// that way: 36 to 38 GB/s, and 30 from four columns at once, which a single sum for each output would need. Weights may be bf16, which are widened: of those
+// two columns are read at once, so that multiply-adds of a sum need not wait for one another.
 #if defined(__aarch64__)
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "cpu/deal.h"
@@ -14,29 +16,46 @@
 namespace attune {
 namespace {
 
-using Product = SkinnyProduct<float>;
+using Half = c10::BFloat16;
+template <typename W>
+using Product = SkinnyProduct<float, W>;
 
 constexpr int kRows = 4;  // of a group
-constexpr int kColumns = 6;  // at once, for more rows than one
-constexpr int64_t kTask = 2 * kColumns;  // columns of a task
+template <typename W>
+constexpr int kColumns = std::is_same_v<W, float> ? 6 : 2;  // at once, but for a single row of f32
+constexpr int kMostColumns = kColumns<float>;
+constexpr int64_t kTask = 2 * kMostColumns;  // columns of a task
 constexpr int64_t kChunk = 1024;  // inputs whose weights stay in the L1 cache while all groups of rows use them
 constexpr int64_t kPassInputs = 64 << 10;  // of x in a pass over the weights: a quarter of the L2 cache
 constexpr int64_t kLine = 64;
-constexpr float kNothing[kColumns * kRows * 4] = {};  // sums to begin with
+template <typename W>
+constexpr int64_t kAhead = std::is_same_v<W, float> ? 1 : 12 << 10;  // bytes by which weights are asked for before they are used, at least
+constexpr float kNothing[kMostColumns * kRows * 4] = {};  // sums to begin with
 
-// What is asked for during a tile: `step` bytes for every 16 inputs.
+// What is asked for during a tile: `step` bytes for every line of a column.
 struct Ahead {
   const char* next;
   int64_t step;
 };
 
 inline Quad quad(const float* from) { return *reinterpret_cast<const Quad*>(from); }
+inline Quad quad(const Half* from) { return (Quad)vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(from)), 16); }
 
 // Fewer than four numbers, and zeros.
-inline Quad some(const float* from, int64_t count) {
+template <typename W>
+inline Quad some(const W* from, int64_t count) {
   Quad out = {};
-  for (int64_t i = 0; i < count; i++) out[i] = from[i];
+  for (int64_t i = 0; i < count; i++) out[i] = static_cast<float>(from[i]);
   return out;
+}
+
+// The numbers of one load.
+template <typename W>
+constexpr int kQuads = 4 / sizeof(W);
+inline void loadQuads(const float* from, Quad (&to)[1]) { to[0] = quad(from); }
+inline void loadQuads(const Half* from, Quad (&to)[2]) {
+  const uint16x8_t all = vld1q_u16(reinterpret_cast<const uint16_t*>(from)), none = vdupq_n_u16(0);
+  to[0] = (Quad)vzip1q_u16(none, all), to[1] = (Quad)vzip2q_u16(none, all);  // not by shifts, of which a Neoverse-N1 does one in a cycle
 }
 
 // One output of a single row. Lines are asked for 16 ahead: the processor's own reading ahead ends with each page of memory.
@@ -56,10 +75,10 @@ inline float dot(const float* x, const float* w, int64_t k) {
 }
 
 // room[COLUMNS][ROWS][4] = from + `count` inputs. x is [inputs / 4][ROWS][4], the columns of w are k apart.
-template <int ROWS, int COLUMNS>
-void addInputs(const float* x, const float* w, int64_t k, int64_t count, Ahead ahead, const float* from, float* room) {
+template <int ROWS, int COLUMNS, typename W>
+void addInputs(const float* x, const W* w, int64_t k, int64_t count, Ahead ahead, const float* from, float* room) {
   int64_t i = 0;
-  if constexpr (ROWS == 4 && COLUMNS == 6) {
+  if constexpr (ROWS == 4 && COLUMNS == 6 && std::is_same_v<W, float>) {
     i = count / 8 * 8;
     if (i > 0) inputTile(x, w, k, i, ahead.next, ahead.step / 2, from, room);
     if (i == count) return;
@@ -70,36 +89,44 @@ void addInputs(const float* x, const float* w, int64_t k, int64_t count, Ahead a
   for (int c = 0; c < COLUMNS; c++)
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++) sums[c][r] = quad(from + (c * ROWS + r) * 4);
-  const auto add = [&](int64_t at, const auto& weights) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++) {
-      const Quad four = weights(w + c * k + at);
+  const auto add = [&](int64_t at, int c, const Quad& four) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-      for (int r = 0; r < ROWS; r++) sums[c][r] = fused(quad(x + at * ROWS + r * 4), four, sums[c][r]);
-    }
+    for (int r = 0; r < ROWS; r++) sums[c][r] = fused(quad(x + at * ROWS + r * 4), four, sums[c][r]);
   };
-  for (; i + 16 <= count; i += 16, ahead.next += ahead.step) {
+  constexpr int step = 4 * kQuads<W>;
+  constexpr int64_t line = kLine / sizeof(W);
+  for (; i + line <= count; i += line, ahead.next += ahead.step) {
 #pragma GCC unroll 8
-    for (int line = 0; line < COLUMNS; line++) __builtin_prefetch(ahead.next + line * kLine, 0, 2);
+    for (int c = 0; c < COLUMNS; c++) __builtin_prefetch(ahead.next + c * kLine, 0, 2);
 #pragma GCC unroll 4
-    for (int j = 0; j < 16; j += 4) add(i + j, quad);
+    for (int64_t j = i; j < i + line; j += step)
+#pragma GCC unroll 8
+      for (int c = 0; c < COLUMNS; c++) {
+        Quad quads[kQuads<W>];
+        loadQuads(w + c * k + j, quads);
+#pragma GCC unroll 2
+        for (int q = 0; q < kQuads<W>; q++) add(j + 4 * q, c, quads[q]);
+      }
   }
-  for (; i + 4 <= count; i += 4) add(i, quad);
-  if (i < count) add(i, [&](const float* from) { return some(from, count - i); });
+  for (; i + 4 <= count; i += 4)
+    for (int c = 0; c < COLUMNS; c++) add(i, c, quad(w + c * k + i));
+  if (i < count)
+    for (int c = 0; c < COLUMNS; c++) add(i, c, some(w + c * k + i, count - i));
 #pragma GCC unroll 8
   for (int c = 0; c < COLUMNS; c++)
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++) *reinterpret_cast<Quad*>(room + (c * ROWS + r) * 4) = sums[c][r];
 }
 
-inline void write(const Product& p, float* y, float sum, int64_t column) {
+template <typename W>
+inline void write(const Product<W>& p, float* y, float sum, int64_t column) {
   const float value = p.bias == nullptr ? sum : sum + p.bias[column];
   *y = p.add ? *y + value : value;
 }
 
 // Writes the outputs of a group.
-template <int ROWS, int COLUMNS>
-void finish(const Product& p, int64_t row, int64_t column, const float* room) {
+template <int ROWS, int COLUMNS, typename W>
+void finish(const Product<W>& p, int64_t row, int64_t column, const float* room) {
   const auto sums = [&](int c, int r) { return quad(room + (std::min(c, COLUMNS - 1) * ROWS + r) * 4); };
 #pragma GCC unroll 4
   for (int r = 0; r < ROWS; r++) {
@@ -118,8 +145,8 @@ void finish(const Product& p, int64_t row, int64_t column, const float* room) {
 }
 
 // Inputs [i, i + count) of a group of `rows` rows, and its outputs after the last of them.
-template <int COLUMNS, int ROWS = kRows>
-void group(int64_t rows, const Product& p, const float* x, int64_t row, int64_t column, int64_t i, int64_t count, const Ahead& ahead,
+template <int COLUMNS, int ROWS = kRows, typename W>
+void group(int64_t rows, const Product<W>& p, const float* x, int64_t row, int64_t column, int64_t i, int64_t count, const Ahead& ahead,
            float* room) {
   if constexpr (ROWS > 1)
     if (rows < ROWS) return group<COLUMNS, ROWS - 1>(rows, p, x, row, column, i, count, ahead, room);
@@ -127,13 +154,14 @@ void group(int64_t rows, const Product& p, const float* x, int64_t row, int64_t 
   if (i + count == p.k) finish<ROWS, COLUMNS>(p, row, column, room);
 }
 
-// COLUMNS columns for all rows. The columns after these are asked for meanwhile, by each group its part.
-template <int COLUMNS>
-void columns(const Product& p, const float* x, int64_t column, float* room) {
+// COLUMNS columns for all rows. Columns after these are asked for meanwhile, by each group its part.
+template <int COLUMNS, typename W>
+void columns(const Product<W>& p, const float* x, int64_t column, float* room) {
   const int64_t k = p.k, padded = (k + 3) / 4 * 4, groups = (p.m + kRows - 1) / kRows, chunk = groups == 1 ? k : kChunk;
-  const char* next = reinterpret_cast<const char*>(p.w + (column + COLUMNS) * k);
+  const int64_t bytes = COLUMNS * k * static_cast<int64_t>(sizeof(W)), tiles = (kAhead<W> + bytes - 1) / bytes;
+  const char* next = reinterpret_cast<const char*>(p.w + (column + tiles * COLUMNS) * k);
   for (int64_t i = 0; i < k; i += chunk) {
-    const int64_t count = std::min(chunk, k - i), asked = count * COLUMNS * static_cast<int64_t>(sizeof(float)) / groups;
+    const int64_t count = std::min(chunk, k - i), asked = count * bytes / k / groups;
     for (int64_t g = 0; g < groups; g++, next += asked) {
       const int64_t row = g * kRows;
       group<COLUMNS>(std::min<int64_t>(kRows, p.m - row), p, x + row * padded, row, column, i, count, {next, COLUMNS * kLine / groups},
@@ -143,7 +171,8 @@ void columns(const Product& p, const float* x, int64_t column, float* room) {
 }
 
 // Groups [begin, end) of x as [groups][inputs / 4][rows of the group][4], with zeros after the last input.
-void pack(const Product& p, int64_t begin, int64_t end, float* to) {
+template <typename W>
+void pack(const Product<W>& p, int64_t begin, int64_t end, float* to) {
   for (int64_t row = begin * kRows; row < std::min(p.m, end * kRows); row += kRows)
     for (int64_t i = 0; i < p.k; i += 4)
       for (int64_t r = row; r < std::min(p.m, row + kRows); r++, to += 4) {
@@ -153,33 +182,38 @@ void pack(const Product& p, int64_t begin, int64_t end, float* to) {
 }
 
 // Columns [column, end) of a single row.
-void oneRow(const Product& p, int64_t column, int64_t end) {
+void oneRow(const Product<float>& p, int64_t column, int64_t end) {
   for (; column < end; column++) write(p, p.y + column, dot(p.x, p.w + column * p.k, p.k), column);
 }
 
 // Columns [column, end) of more rows, whose x is packed.
-void moreRows(const Product& p, const float* x, int64_t column, int64_t end) {
-  std::vector<float> room((p.m + kRows - 1) * kColumns * 4);
-  for (; column + kColumns <= end; column += kColumns) columns<kColumns>(p, x, column, room.data());
+template <typename W>
+void moreRows(const Product<W>& p, const float* x, int64_t column, int64_t end) {
+  constexpr int most = kColumns<W>;
+  std::vector<float> room((p.m + kRows - 1) * kMostColumns * 4);
+  if (most < 4 && p.m == 2)  // whose sums are few
+    for (; column + 4 <= end; column += 4) columns<4>(p, x, column, room.data());
+  for (; column + most <= end; column += most) columns<most>(p, x, column, room.data());
   for (; column + 2 <= end; column += 2) columns<2>(p, x, column, room.data());
   if (column < end) columns<1>(p, x, column, room.data());
 }
 
 // Some of the rows.
-Product rowsOf(const Product& p, int64_t row, int64_t rows) {
-  Product part = p;
+template <typename W>
+Product<W> rowsOf(const Product<W>& p, int64_t row, int64_t rows) {
+  Product<W> part = p;
   part.x += row * p.k, part.y += row * p.n, part.m = rows;
   return part;
 }
 
-}  // namespace
-
-void skinnyProduct(const Product& p) {
+template <typename W>
+void product(const Product<W>& p) {
   if (p.m == 0) return;
   const int64_t blocks = (p.n + kTask - 1) / kTask;
-  if (p.m == 1)
-    return deal(blocks, leastTasks(p.k * kTask),
-                [&](int64_t begin, int64_t end) { oneRow(p, begin * kTask, std::min(p.n, end * kTask)); });
+  if constexpr (std::is_same_v<W, float>)
+    if (p.m == 1)
+      return deal(blocks, leastTasks(p.k * kTask),
+                  [&](int64_t begin, int64_t end) { oneRow(p, begin * kTask, std::min(p.n, end * kTask)); });
   const int64_t padded = (p.k + 3) / 4 * 4;
   const int64_t most = isSkinny(p.m, p.k) ? p.m : std::max<int64_t>(1, kPassInputs / padded / kRows) * kRows;  // rows of a pass
   const std::unique_ptr<float[]> x(new float[p.m * padded]);
@@ -194,6 +228,11 @@ void skinnyProduct(const Product& p) {
     }
   });
 }
+
+}  // namespace
+
+void skinnyProduct(const Product<float>& p) { product(p); }
+void skinnyProduct(const Product<Half>& p) { product(p); }
 
 }  // namespace attune
 #endif

@@ -21,9 +21,12 @@ inline bool takesAllRows([[maybe_unused]] int64_t k) {
 #endif
 }
 
-template <typename T>
+/** W: what the weights are held in. */
+template <typename T, typename W = T>
 struct SkinnyProduct {
-  const T *x, *w, *bias;  // bias may be null
+  const T* x;
+  const W* w;
+  const T* bias;  // may be null
   T* y;
   int64_t m, k, n;
   bool add = false;  // add to what y holds
@@ -31,6 +34,21 @@ struct SkinnyProduct {
 
 /** A row's sums are added in an order that does not depend on the other rows or the threads. */
 void skinnyProduct(const SkinnyProduct<float>& product);
+
+/** x of f32 by weights of bf16, which are widened: the bits that the same weights in f32 give. */
+void skinnyProduct(const SkinnyProduct<float, c10::BFloat16>& product);
+
+/**
+ * Whether so many rows take no longer with weights of bf16 than with the same ones in f32. They are half the bytes; but widening them takes instructions, which
+ * count where more rows share a weight (benchmarks/notes/quantised.md).
+ */
+inline bool gainsByHalves(int64_t m, [[maybe_unused]] int64_t k) {
+#if defined(__aarch64__)
+  return m <= 3;
+#else
+  return m <= 4 && k % 8 == 0;  // whole steps of columns that are read as pairs
+#endif
+}
 
 /** Sums in f32. They are rounded once the bias is added and, where y is added to, once more, as a product and a sum by themselves would be. */
 void skinnyProduct(const SkinnyProduct<c10::BFloat16>& product);

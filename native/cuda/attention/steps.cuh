@@ -68,7 +68,6 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
     if constexpr (Cache::kEachOfFew > 1) {
       const int64_t items = a.rows * a.groups, multiprocessors = multiprocessorsOfDevice();
       if (a.mostChunks == 1 && items > 5 * multiprocessors && attendMany<Cache, Whole, WARPS>(a, stream)) return true;
-      if (a.mostChunks > 1 && items <= 4 * multiprocessors && attendMany<Cache, Cut, WARPS>(a, stream)) return true;
     }
     // In 8 bits two kv heads a block, where that leaves a block for nearly every place: a layer of 64, 128 and 256 rows of 384 keys 35.5, 55.6
     // and 91.4 µs in place of 35.9, 58.7 and 97.1. With 16 bits, or with rows in several chunks, of mixed lengths, it is slower.

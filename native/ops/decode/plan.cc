@@ -1,5 +1,6 @@
 // attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 where our kernels do not support the
-// model's dtype, device or layout. attune::decode_plan_takes(plan, rows), attune::decode_plan_free(plan).
+// model's dtype, device or layout. attune::decode_plan_takes(plan, rows), attune::decode_plan_gains(plan, rows): by halves of its plain matrices,
+// attune::decode_plan_free(plan).
 #include "ops/decode/plan.h"
 
 #include <ATen/ATen.h>
@@ -47,7 +48,9 @@ class Parts {
     if (!codes.defined()) {
       const Tensor weight = tensor(name + ".weight");
       TORCH_CHECK(weight.dim() == 2, "the plan's ", name, " is not a matrix");
-      return {weight, optional(name + ".bias"), nullptr, weight.detach().t()};
+      Linear plain{weight, optional(name + ".bias"), nullptr, weight.detach().t(), optional(name + ".halves")};
+      if (plain.halves.defined()) plain.writes = weight._version();
+      return plain;
     }
     QuantisedTensors tensors{codes, tensor(name + ".scales"), optional(name + ".nested"), optional(name + ".offsets"),
                              optional(name + ".levels")};
@@ -165,8 +168,13 @@ bool isUniform(const DecodePlan& plan) {
 #endif
     return matrix.codes.device().is_cpu();
   };
+  const auto halvesFit = [](const Tensor& halves, const Tensor& weight) {
+    return !halves.defined() || (weight.device().is_cpu() && weight.scalar_type() == at::kFloat && halves.device().is_cpu() &&
+                                 halves.scalar_type() == at::kBFloat16 && halves.is_contiguous() && halves.sizes() == weight.sizes());
+  };
   const auto bothFit = [&](const Linear& linear) {
-    return fits(linear.bias) && (linear.quantised ? quantisedFits(*linear.quantised) : fits(linear.weight));
+    return fits(linear.bias) && (linear.quantised ? quantisedFits(*linear.quantised) : fits(linear.weight)) &&
+           halvesFit(linear.halves, linear.weight);
   };
   for (const Tensor* table : {&plan.cosines, &plan.sines, &plan.tables})
     if (table->defined() && (!table->is_contiguous() || table->device() != plan.embedding.device())) return false;
@@ -199,6 +207,11 @@ int64_t decodePlan(const Names& names, at::TensorList tensors, const Names& sett
 }
 
 bool decodePlanTakes(int64_t number, int64_t rows) { return planNumbered(number)->takes(rows); }
+
+bool decodePlanGains(int64_t number, int64_t rows) {
+  const auto plan = planNumbered(number);
+  return plan->embedding.device().is_cpu() && plan->embedding.scalar_type() == at::kFloat && gainsByHalves(rows, plan->width());
+}
 
 void decodePlanFree(int64_t number) {
   Registry& all = registry();
@@ -248,5 +261,6 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def("decode_plan(str[] names, Tensor[] tensors, str[] setting_names, float[] settings) -> int");
   library.impl("decode_plan", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodePlan));
   library.def("decode_plan_takes(int plan, int rows) -> bool", TORCH_FN(attune::decodePlanTakes));
+  library.def("decode_plan_gains(int plan, int rows) -> bool", TORCH_FN(attune::decodePlanGains));
   library.def("decode_plan_free(int plan) -> ()", TORCH_FN(attune::decodePlanFree));
 }

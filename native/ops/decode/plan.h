@@ -18,6 +18,8 @@ struct Linear {
   at::Tensor weight, bias;
   std::shared_ptr<const QuantisedMatrix> quantised;
   at::Tensor turned = {};  // weightᵀ, as libtorch's products take it; undefined where it is quantised
+  at::Tensor halves = {};  // the same numbers in bf16, where a plain matrix of f32 has no others (weights.cc); may be undefined
+  int64_t writes = 0;  // of the weight when it was copied: after another one it is read itself
 
   int64_t outputs() const { return quantised ? quantised->outputs : weight.size(0); }
   int64_t inputs() const { return quantised ? quantised->inputs : weight.size(1); }

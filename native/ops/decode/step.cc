@@ -84,9 +84,14 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
   return out;
 }
 
+// Whether a product of so many rows reads the matrix in bf16.
+bool readsHalves(const Linear& linear, int64_t rows) {
+  return linear.halves.defined() && gainsByHalves(rows, linear.inputs()) && linear.weight._version() == linear.writes;
+}
+
 // The weights of a matrix as products deal them to threads: in blocks of 16 columns.
-Expected weightsOf(const Linear& linear) {
-  const Tensor& weights = linear.quantised ? linear.quantised->codes : linear.weight;
+Expected weightsOf(const Linear& linear, int64_t rows) {
+  const Tensor& weights = linear.quantised ? linear.quantised->codes : readsHalves(linear, rows) ? linear.halves : linear.weight;
   return {static_cast<const char*>(weights.data_ptr()), static_cast<int64_t>(weights.nbytes()),
           std::max<int64_t>(1, linear.outputs() / 16)};
 }
@@ -100,16 +105,15 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[
       return;
     }
   }
-  SkinnyProduct<T> product;
-  product.x = x.data_ptr<T>();
-  product.w = linear.weight.data_ptr<T>();
-  product.bias = bias;
-  product.y = y.data_ptr<T>();
-  product.m = x.size(0);
-  product.k = linear.weight.size(1);
-  product.n = linear.weight.size(0);
-  product.add = add;
-  skinnyProduct(product);
+  const auto by = [&](const auto* weights) {
+    using W = std::remove_const_t<std::remove_pointer_t<decltype(weights)>>;
+    skinnyProduct(
+        SkinnyProduct<T, W>{x.data_ptr<T>(), weights, bias, y.data_ptr<T>(), x.size(0), linear.inputs(), linear.outputs(), add});
+  };
+  if (readsHalves(linear, x.size(0)))
+    by(linear.halves.data_ptr<at::BFloat16>());
+  else
+    by(linear.weight.data_ptr<T>());
 }
 
 template <typename T>
@@ -128,6 +132,7 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
   const Tensor cosines = plan.cosines.defined() ? rowsAt<float>(plan.cosines, rows.positions) : Tensor();
   const Tensor sines = plan.sines.defined() ? rowsAt<float>(plan.sines, rows.positions) : Tensor();
   Tensor hidden = at::empty(x.sizes(), x.options()), qkv, inner, active;
+  const int64_t count = rows.count();
   const auto multiply = [&](const Linear& linear, const Tensor& from, Tensor& to, bool add, const Expected& next) {
     if (Crew::led() != nullptr) Crew::led()->expect(next);
     multiplyInto<T>(linear, from, to, add, plan.fast);
@@ -141,18 +146,18 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
     attention.cosines = cosines;
     attention.sines = sines;
     normInto<T>(x, layer.attentionNorm, plan.eps, hidden);
-    multiply(layer.qkv, hidden, qkv, false, weightsOf(layer.out));
+    multiply(layer.qkv, hidden, qkv, false, weightsOf(layer.out, count));
     attention.qkv = qkv;
     const Tensor attended = decodeFusedCpu(attention, layer.cache);
-    multiply(layer.out, attended, x, true, weightsOf(layer.up));
+    multiply(layer.out, attended, x, true, weightsOf(layer.up, count));
     normInto<T>(x, layer.mlpNorm, plan.eps, hidden);
-    multiply(layer.up, hidden, inner, false, weightsOf(layer.down));
+    multiply(layer.up, hidden, inner, false, weightsOf(layer.down, count));
     swigluRows(inner.data_ptr<T>(), active.data_ptr<T>(), x.size(0), active.size(1));
-    multiply(layer.down, active, x, true, weightsOf(i + 1 < plan.layers.size() ? plan.layers[i + 1].qkv : plan.head));
+    multiply(layer.down, active, x, true, weightsOf(i + 1 < plan.layers.size() ? plan.layers[i + 1].qkv : plan.head, count));
   }
   normInto<T>(x, plan.finalNorm, plan.finalEps, hidden);
   Tensor logits = at::empty({x.size(0), plan.head.outputs()}, x.options());
-  multiply(plan.head, hidden, logits, false, weightsOf(plan.layers.front().qkv));
+  multiply(plan.head, hidden, logits, false, weightsOf(plan.layers.front().qkv, count));
   return logits;
 }
 

@@ -40,7 +40,7 @@ export function checkCacheBound(decoder: Decoder, bounds: CacheBounds): void {
     );
 }
 
-/** The cache for these requests. `held`: the bytes of the cache that it would replace. Refuses what cannot be held. */
+/** The cache for these requests. `held`: bytes that are freed before it is made. Refuses what cannot be held. */
 export function plannedCache(
   decoder: Decoder,
   bounds: CacheBounds,

@@ -39,7 +39,7 @@ export interface PromptRows {
 }
 
 export class Engine {
-  /** What it decodes with: the adapter of the rows, and copies in which adapters are merged. */
+  /** What it decodes with: the adapter of the rows, and copies of matrices. */
   readonly weights: DecodingWeights;
   readonly #model: Model;
   #cache: KvCache | null = null;
@@ -87,7 +87,10 @@ export class Engine {
     this.dispose();
     const { decoder } = this.#model;
     this.#cache = new KvCache(decoder.spec, size, this.#cacheKind);
-    this.#stepper = new Stepper(decoder, this.#cache, () => ({ fast: this.#fast }));
+    this.#stepper = new Stepper(decoder, this.#cache, () => ({
+      fast: this.#fast,
+      halves: () => this.weights.halves(this.cacheBytes),
+    }));
     this.#reader = new PromptReader(decoder, this.#cache);
     this.#rows = new RowTensors(decoder.device);
     return true;

@@ -11,6 +11,7 @@ import type { FastWeights } from '../decoder/fast-weights.ts';
 import type { Layer } from '../decoder/layer.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { Projection } from '../decoder/projection.ts';
+import type { HalfWeights } from '../half-weights.ts';
 import type { KvCache } from './cache/cache.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
 
@@ -20,6 +21,8 @@ export interface PlanCopies {
   merged?: MergedWeights | null;
   /** With them products round x where that is faster. */
   fast?: FastWeights | null;
+  /** In bf16, of matrices that have no other numbers; asked for where there is a plan. */
+  halves?: () => HalfWeights | null;
 }
 
 /** The rows of one step: the newest token of each, its position, and its slot of the cache. */
@@ -70,6 +73,11 @@ export class DecodePlan {
   /** Whether the plan's kernels support a step of this many rows. */
   takes(rows: number): boolean {
     return aten<boolean>('attune::decode_plan_takes', this.#number, rows);
+  }
+
+  /** Whether a step of this many rows is faster with copies of matrices in bf16. */
+  gainsByHalves(rows: number): boolean {
+    return aten<boolean>('attune::decode_plan_gains', this.#number, rows);
   }
 
   /** The logits, [rows, vocabulary], for rows whose logits are changed before the draw. */
@@ -184,15 +192,17 @@ function isPlainLayer({ weights, projections }: Layer, eps: number | undefined, 
 export function planParts(
   decoder: Decoder,
   cache: KvCache,
-  { merged, fast }: PlanCopies = {},
+  { merged, fast, halves }: PlanCopies = {},
 ): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
   const { spec, weights, layers } = decoder;
   const head = fast?.head() ?? null;
+  const exact = halves?.() ?? null;
   const rope = spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
   const tensors: Record<string, Tensor | null | undefined> = {
     embedding: weights.embedding.weight,
     finalNorm: weights.finalNorm.weight,
     'head.weight': head === null ? decoder.headWeight : null,
+    'head.halves': head === null ? exact?.copyOf(decoder.headWeight) : null,
     'head.bias': weights.head?.bias,
     tables: cache.tables,
     cos: rope?.cos,
@@ -220,6 +230,7 @@ export function planParts(
     for (const [name, matrix] of Object.entries(matrices)) {
       const { weight, quantised, bias } = matrix;
       tensors[`${at}${name}.weight`] = merged?.weightOf(matrix) ?? weight;
+      tensors[`${at}${name}.halves`] = exact?.copyOf(weight);
       tensors[`${at}${name}.bias`] = bias;
       if (quantised !== null) addQuantised(`${at}${name}`, quantised);
     }

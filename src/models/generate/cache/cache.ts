@@ -191,7 +191,7 @@ function blockBytes({ layers, attention: { kvHeads, headDim } }: DecoderSpec, ki
 }
 
 /**
- * Refuses a cache that is larger than the memory that is free, with what would fit. `held`: bytes of a cache that it replaces.
+ * Refuses a cache that is larger than the memory that is free, with what would fit. `held`: bytes that are freed before.
  */
 export function checkFits(size: CacheSize, bytes: number, device: Device, held: number): void {
   if (bytes <= held) return;

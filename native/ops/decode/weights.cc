@@ -1,0 +1,68 @@
+// What a sampler asks of the weights that it decodes with.
+//
+// attune::count_writes(tensors): how often these tensors were written to in place, in total. libtorch counts these writes for
+// autograd. The sampler compares the counts to see whether the weights behind its cache have changed.
+//
+// attune::exact_halves(weight[N, K]) -> the same numbers in bf16, or no numbers where one of them has bits that bf16 does not
+// Checkpoints are mostly bf16. Loaded as f32 their numbers have 16 bits of zeros each, and a decoding step, which is limited by reading
+// weights, reads half as much from a copy without these (plan.h). A number that is not exact ends the work, and in a matrix that was trained in
+// f32 it is among the first.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace attune {
+namespace {
+
+using at::Tensor;
+
+int64_t countWrites(at::TensorList tensors) {
+  int64_t total = 0;
+  for (const Tensor& tensor : tensors)
+    if (tensor.defined() && !tensor.is_inference()) total += tensor._version();
+  return total;
+}
+
+constexpr int64_t kPiece = 4096;  // numbers that are copied before the next look at whether all were exact
+
+// Copies the upper halves; returns whether the lower ones are zero.
+bool copyUpper(const uint32_t* from, uint16_t* to, int64_t count) {
+  uint32_t lower = 0;
+  for (int64_t i = 0; i < count; i++) {
+    lower |= from[i];
+    to[i] = static_cast<uint16_t>(from[i] >> 16);
+  }
+  return (lower & 0xFFFF) == 0;
+}
+
+Tensor exactHalves(const Tensor& weight) {
+  TORCH_CHECK(weight.device().is_cpu() && weight.scalar_type() == at::kFloat && weight.dim() == 2, "expected a float32 matrix on the CPU");
+  const auto options = weight.options().dtype(at::kBFloat16).requires_grad(false);
+  const Tensor none = at::empty({0}, options);
+  if (!weight.is_contiguous() || weight.is_inference()) return none;
+  const int64_t count = weight.numel(), first = std::min(count, kPiece);
+  const auto* from = reinterpret_cast<const uint32_t*>(weight.data_ptr<float>());
+  uint16_t room[kPiece];
+  if (!copyUpper(from, room, first)) return none;  // before there is memory for all
+  Tensor halves = at::empty(weight.sizes(), options);
+  auto* to = reinterpret_cast<uint16_t*>(halves.data_ptr<at::BFloat16>());
+  std::atomic<bool> areExact{true};
+  at::parallel_for(0, count, 16 * kPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end && areExact.load(std::memory_order_relaxed); at += kPiece)
+      if (!copyUpper(from + at, to + at, std::min(kPiece, end - at))) areExact.store(false, std::memory_order_relaxed);
+  });
+  return areExact ? halves : none;
+}
+
+}  // namespace
+}  // namespace attune
+
+TORCH_LIBRARY_FRAGMENT(attune, library) {
+  library.def("count_writes(Tensor[] tensors) -> int");
+  library.impl("count_writes", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::countWrites));
+  library.def("exact_halves(Tensor weight) -> Tensor");
+  library.impl("exact_halves", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::exactHalves));
+}

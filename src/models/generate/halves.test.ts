@@ -1,0 +1,266 @@
+/** Decoding from copies in bf16 of a float32 model's matrices: the same bits as from the matrices themselves, and never from an old copy. */
+import { describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
+import { AdamW, quantTypes } from '../../nn/index.ts';
+import { aten, liveTensors, noGrad, scope, type Tensor, tensor, zeros } from '../../tensor/index.ts';
+import { HalfWeights } from '../half-weights.ts';
+import { addLora, initModel, type Model, packSequences, Sampler } from '../index.ts';
+import { KvCache } from './cache/cache.ts';
+import { DecodePlan } from './plan.ts';
+import { filled, SHAPE } from './small-model.test-support.ts';
+
+const odd = { hidden_size: 25, intermediate_size: 37, vocab_size: 43 };
+const shapes = {
+  'llama, tied': { ...SHAPE, model_type: 'llama', tie_word_embeddings: true },
+  'llama, odd sizes': { ...SHAPE, ...odd, model_type: 'llama' },
+  'qwen2 with biases': { ...SHAPE, model_type: 'qwen2', hidden_size: 72, intermediate_size: 140, vocab_size: 601 },
+  qwen3: { ...SHAPE, model_type: 'qwen3', hidden_size: 64, intermediate_size: 96 },
+  mistral: { ...SHAPE, model_type: 'mistral', sliding_window: 3, hidden_size: 40 },
+  'gpt2, by the general path': {
+    model_type: 'gpt2',
+    vocab_size: 40,
+    n_embd: 24,
+    n_layer: 2,
+    n_head: 4,
+    n_positions: 64,
+  },
+};
+
+/** Gives all weights numbers of bf16. */
+function round(model: Model): void {
+  noGrad(() => {
+    for (const [, weight] of model.decoder.parameters()) scope(() => void weight.copy_(weight.to('bfloat16')));
+  });
+}
+
+function exact(config: Record<string, unknown>): Model {
+  const model = filled(config);
+  round(model);
+  return model;
+}
+
+/** Responses of so many rows, a step at a time; rows end one after the other. */
+async function written(sampler: Sampler, rows: number): Promise<unknown> {
+  const submitted = Array.from({ length: rows }, (_, seed) =>
+    sampler.submit({ prompt: [1 + (seed % 7), 2, 3], maxNewTokens: 26 + (seed % 3), seed, temperature: 1.2 }),
+  );
+  return Promise.all(submitted.map((submission) => submission.responses));
+}
+
+/** The same without copies: a matrix that may be trained has none. */
+async function writtenPlainly(model: Model, rows: number): Promise<unknown> {
+  model.decoder.requiresGrad_();
+  try {
+    using sampler = new Sampler(model, { slots: rows });
+    return await written(sampler, rows);
+  } finally {
+    model.decoder.requiresGrad_(false);
+  }
+}
+
+const cacheOf = ({ decoder: { spec, dtype } }: Model): KvCache => {
+  const cache = new KvCache(spec, { slots: 3, length: 16, blocks: 4 }, { dtype, device: 'cpu' });
+  for (let slot = 0; slot < 3; slot++) cache.setTable(slot, [slot]);
+  cache.upload();
+  return cache;
+};
+const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
+const firstLogits = (plan: DecodePlan, rows: number) =>
+  scope(() =>
+    noGrad(() => {
+      const all = Array.from({ length: rows }, (_, i) => i);
+      return plan
+        .logits({ ids: whole(all.map((i) => i + 1)), positions: whole(all.map(() => 0)), slots: whole(all) })
+        .numbers();
+    }),
+  );
+
+describe('a float32 model of bf16 numbers', () => {
+  for (const [name, config] of Object.entries(shapes))
+    it(`writes the same with copies and without, to the bit: ${name}`, async () => {
+      using model = exact(config);
+      for (const rows of [1, 2, 3, 4, 8, 16, 17]) {
+        using sampler = new Sampler(model, { slots: rows });
+        expect(await written(sampler, rows)).toEqual(await writtenPlainly(model, rows));
+      }
+    });
+
+  it.each(quantTypes)("has a copy of the vocabulary's matrix alone where the others are %s", async (quantType) => {
+    using model = initModel({ ...SHAPE, model_type: 'qwen3', hidden_size: 64 }, { seed: 1, quantType });
+    round(model);
+    using halves = disposable(HalfWeights.of(model.decoder) as HalfWeights);
+    halves.refresh(0);
+    expect(halves.bytes).toBe(2 * SHAPE.vocab_size * 64);
+    using sampler = new Sampler(model, { slots: 1 });
+    expect(await written(sampler, 1)).toEqual(await writtenPlainly(model, 1));
+  });
+
+  it('writes the same with an adapter on it', async () => {
+    using model = exact(shapes.qwen3);
+    addLora(model, { r: 2, alpha: 4 });
+    noGrad(() => {
+      for (const [, parameter] of model.adapters?.parameters() ?? []) parameter.normal_(0, 0.2);
+    });
+    using sampler = new Sampler(model, { slots: 2 });
+    expect(await written(sampler, 2)).toEqual(await writtenPlainly(model, 2));
+  });
+
+  it('is seen with its new weights after a step of an optimizer, and has copies again once they are bf16 numbers', async () => {
+    using model = exact(shapes.qwen3);
+    const { decoder } = model;
+    using sampler = new Sampler(model, { slots: 2 });
+    const before = await written(sampler, 2);
+
+    decoder.requiresGrad_();
+    scope(() => {
+      const optimizer = new AdamW([...decoder.parameters()], { lr: 0.05 });
+      const batch = packSequences([[1, 2, 3, 4, 5]], 'cpu');
+      decoder.backward(batch, (hidden) => decoder.logits(hidden).square().mean());
+      optimizer.step();
+      optimizer.dispose();
+    });
+    decoder.requiresGrad_(false);
+    const trained = await written(sampler, 2);
+    expect(trained).not.toEqual(before);
+    expect(trained).toEqual(await writtenPlainly(model, 2));
+
+    round(model);
+    const rounded = await written(sampler, 2);
+    expect(rounded).not.toEqual(trained);
+    expect(rounded).toEqual(await writtenPlainly(model, 2));
+  });
+});
+
+describe('HalfWeights', () => {
+  it('has copies of what is exact, of new numbers once they were written, and frees them', () => {
+    using model = exact(shapes.qwen3);
+    const [first, second] = [...model.decoder.projections()].map(({ weight }) => weight as Tensor) as [Tensor, Tensor];
+    const before = liveTensors();
+    const halves = HalfWeights.of(model.decoder) as HalfWeights;
+    const numbers = (matrix: Tensor) => halves.copyOf(matrix)?.numbers() ?? null;
+    halves.refresh(0);
+    expect(numbers(first)).toEqual(first.numbers());
+    expect(numbers(model.decoder.headWeight)).toEqual(model.decoder.headWeight.numbers());
+    const [kept, all] = [halves.copyOf(second), halves.bytes];
+    expect(all).toBe(
+      2 * [...model.decoder.projections()].reduce((sum, { weight }) => sum + (weight?.numel ?? 0), 40 * 64),
+    );
+
+    noGrad(() => void first.mul_(0.5)); // still bf16 numbers
+    halves.refresh(0);
+    expect(numbers(first)).toEqual(first.numbers());
+    expect(halves.copyOf(second)).toBe(kept);
+
+    noGrad(() => void first.mul_(1.001));
+    halves.refresh(0);
+    expect(numbers(first)).toBeNull();
+    expect(halves.copyOf(second)).toBe(kept);
+
+    second.requiresGrad_();
+    halves.refresh(0);
+    expect(numbers(second)).toBeNull();
+    expect(halves.bytes).toBe(all - 2 * (first.numel + second.numel));
+    halves.dispose();
+    expect([halves.bytes, liveTensors()]).toEqual([0, before]);
+  });
+
+  it('makes none where there is too little memory, on other dtypes, and of weights that are dealt over processes', () => {
+    using model = exact(shapes.qwen3);
+    using narrow = initModel(shapes.qwen3, { seed: 1, dtype: 'bfloat16' });
+    expect(HalfWeights.of(narrow.decoder)).toBeNull();
+    const halves = HalfWeights.of(model.decoder) as HalfWeights;
+    halves.refresh(Number.MAX_SAFE_INTEGER);
+    expect(halves.bytes).toBe(0);
+    model.decoder.residence = { isWhole: true, makeWhole: async () => false };
+    halves.refresh(0);
+    expect(halves.bytes).toBe(0);
+    model.decoder.residence = null;
+    halves.refresh(0);
+    expect(halves.bytes).toBeGreaterThan(0);
+    halves.dispose();
+  });
+
+  it('leaves no tensors behind in a sampler, which frees them when it is disposed', async () => {
+    using model = exact(shapes['llama, tied']);
+    const atFirst = await settledTensors();
+    const sampler = new Sampler(model, { slots: 2 });
+    await written(sampler, 2);
+    const before = await settledTensors();
+    await written(sampler, 2);
+    noGrad(() => {
+      for (const [, weight] of model.decoder.parameters()) weight.mul_(2);
+    });
+    await written(sampler, 2);
+    expect(liveTensors()).toBe(before);
+    sampler.dispose();
+    expect(await settledTensors()).toBeLessThanOrEqual(atFirst + 2); // the rope's tables stay with the model
+  });
+});
+
+describe('a plan with copies', () => {
+  it('reads the copy while its matrix is as it was, and the matrix itself once that was written to', () => {
+    using model = exact({ ...SHAPE, model_type: 'llama', hidden_size: 64 });
+    const { headWeight } = model.decoder;
+    const halves = HalfWeights.of(model.decoder) as HalfWeights;
+    halves.refresh(0);
+    const cache = cacheOf(model);
+    const plain = DecodePlan.of(model.decoder, cache) as DecodePlan;
+    const plan = DecodePlan.of(model.decoder, cache, { halves: () => halves }) as DecodePlan;
+    for (const rows of [1, 2, 3]) expect(firstLogits(plan, rows)).toEqual(firstLogits(plain, rows));
+    const expected = firstLogits(plain, 1);
+    halves.copyOf(headWeight)?.zero_(); // shows which one is read
+    expect(firstLogits(plan, 1)).toEqual(expected.map(() => 0));
+    noGrad(() => void headWeight.mul_(1));
+    expect(firstLogits(plan, 1)).toEqual(expected);
+    for (const each of [plan, plain, cache, halves]) each.dispose();
+  });
+
+  it('gains by them where rows are few', () => {
+    using model = exact(shapes.qwen3);
+    using narrow = initModel(shapes.qwen3, { seed: 1, dtype: 'bfloat16' });
+    const caches = [cacheOf(model), cacheOf(narrow)] as const;
+    const plans = [DecodePlan.of(model.decoder, caches[0]), DecodePlan.of(narrow.decoder, caches[1])] as DecodePlan[];
+    expect(plans.map((plan) => [plan.gainsByHalves(1), plan.gainsByHalves(48)])).toEqual([
+      [true, false],
+      [false, false],
+    ]);
+    for (const each of [...plans, ...caches]) each.dispose();
+  });
+});
+
+describe('attune::exact_halves', () => {
+  const halves = (weight: Tensor) => aten<Tensor>('attune::exact_halves', weight);
+  const bits = (values: Uint32Array) => new Float32Array(values.buffer);
+
+  it('takes every number of bf16 over, bit for bit', () => {
+    scope(() => {
+      const all = Uint32Array.from({ length: 65536 }, (_, i) => i << 16);
+      const copy = halves(tensor(bits(all), { shape: [256, 256] }));
+      expect(copy.dtype).toBe('bfloat16');
+      const found = aten<Tensor>('view.dtype', copy, 'int16').numbers();
+      expect(found.every((value, i) => (value & 0xffff) === i)).toBe(true);
+    });
+  });
+
+  it.each([0, 1, 4095, 4096, 100_000, 131_071])('has none where number %i has other bits', (place) => {
+    scope(() => {
+      const values = new Float32Array(131_072).fill(1.5);
+      expect(halves(tensor(values, { shape: [512, 256] })).shape).toEqual([512, 256]);
+      values[place] = 1 + 2 ** -8;
+      expect(halves(tensor(values, { shape: [512, 256] })).numel).toBe(0);
+    });
+  });
+
+  it('has none of a turned matrix, and refuses what is no float32 matrix', () => {
+    scope(() => {
+      expect(halves(zeros([2, 3]).t()).numel).toBe(0);
+      expect(halves(zeros([3, 0])).shape).toEqual([3, 0]);
+      for (const other of [zeros([3]), zeros([2, 2], { dtype: 'float64' })])
+        expect(() => halves(other)).toThrow(/float32 matrix/);
+    });
+  });
+});
+
+function disposable<T extends { dispose(): void }>(value: T): T & Disposable {
+  return Object.assign(value, { [Symbol.dispose]: () => value.dispose() });
+}
