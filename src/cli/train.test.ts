@@ -29,7 +29,7 @@ it('shows what a training would do, and does nothing', async () => {
   expect(code).toBe(0);
   expect(out).toMatch(/lr +0\.0003 +\(command line\)/);
   expect(out).toMatch(/Model +.*qwen3, 28,096 parameters \(28,096 trained\), float32/);
-  expect(out).toMatch(/Steps +1, each of 4 micro-batches/);
+  expect(out).toMatch(/Steps +1, each of 2 micro-batches/);
 });
 
 it('trains, evaluates and scores from the command line', async () => {

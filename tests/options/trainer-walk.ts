@@ -14,6 +14,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { vi } from 'vitest';
 import { Exchange } from '../../src/dist/exchange.ts';
 import { Layer } from '../../src/models/decoder/layer.ts';
+import { DecodePlan } from '../../src/models/generate/plan.ts';
 import type { Progress } from '../../src/progress.ts';
 import { type ConfigSchema, type ResolvedRun, resolveRun } from '../../src/runs/index.ts';
 import type { TrainerOptions, TrainingRun } from '../../src/trainers/loop/training-run.ts';
@@ -40,7 +41,7 @@ export interface Outcome {
   rollouts: string;
   /** What the run said. */
   notes: string;
-  /** How often a block of a model was computed forward. */
+  /** How often a block of a model was computed forward, and how often prompts were read by one native call. */
   blocks: number;
   /** How often a micro-batch's gradients were added in their order (--exact). */
   ordered: number;
@@ -89,6 +90,7 @@ async function observe(begin: Begin, options: Options, more: Options = {}): Prom
     },
   };
   const blocks = vi.spyOn(Layer.prototype, 'forward');
+  const read = vi.spyOn(DecodePlan.prototype, 'readPrompts');
   const ordered = vi.spyOn(Exchange.prototype, 'begin');
   try {
     using run = await begin(options, { cache: false, progress, run: { curves: false }, ...more });
@@ -107,11 +109,12 @@ async function observe(begin: Begin, options: Options, more: Options = {}): Prom
       steps: rows.filter((row) => row['train/loss'] !== undefined).map(({ step }) => step),
       rollouts: rolloutsIn(run.folder),
       notes: notes.join('\n'),
-      blocks: blocks.mock.calls.length,
+      blocks: blocks.mock.calls.length + read.mock.calls.length,
       ordered: ordered.mock.calls.length,
     };
   } finally {
     blocks.mockRestore();
+    read.mockRestore();
     ordered.mockRestore();
   }
 }

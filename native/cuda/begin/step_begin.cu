@@ -1,7 +1,7 @@
 // The beginning of a decoding step: the rows of the embedding at the last tokens. Where steps follow one another in a graph, drawing is still
 // under way when this kernel begins. Memory has nothing to do then, so the weights of the first products come into the L2 cache meanwhile.
 #include "cuda/numbers.cuh"
-#include "cuda/step_begin.h"
+#include "cuda/begin/step_begin.h"
 
 namespace attune {
 namespace {

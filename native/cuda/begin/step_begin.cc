@@ -1,5 +1,5 @@
 #ifdef ATTUNE_KERNELS
-#include "cuda/step_begin.h"
+#include "cuda/begin/step_begin.h"
 
 #include <ATen/ATen.h>
 
