@@ -18,10 +18,7 @@ const start = (given: Given, options?: PreferenceTrainerOptions) =>
 const weightsOf = (run: TrainingRun) =>
   new Map(Array.from(run.model.trainable(), ([name, parameter]) => [name, parameter.detach().numbers()]));
 
-async function train(
-  given: Given,
-  { stopAfter, ...options }: PreferenceTrainerOptions & { stopAfter?: number } = {},
-) {
+async function train(given: Given, { stopAfter, ...options }: PreferenceTrainerOptions & { stopAfter?: number } = {}) {
   using run = await start(given, options);
   const steps: TrainStep[] = [];
   for await (const step of run) {
