@@ -1,6 +1,7 @@
 /** Prompts read by one native call against the operators one by one: the same first tokens and the same cache, to the bit. */
 import { describe, expect, it } from 'vitest';
 import { longestWithPrefix } from '../../src/models/decoder/attention.ts';
+import { MergedWeights } from '../../src/models/decoder/merged.ts';
 import { BLOCK, blocksFor, type CacheDtype, KvCache } from '../../src/models/generate/cache/cache.ts';
 import { prefill } from '../../src/models/generate/decoding.ts';
 import { drawnOnHost } from '../../src/models/generate/drawn-tokens.ts';
@@ -8,10 +9,10 @@ import type { PromptOfRows } from '../../src/models/generate/prompt-graph.ts';
 import { PromptReader } from '../../src/models/generate/prompt-reader.ts';
 import { Row } from '../../src/models/generate/row.ts';
 import { type Drawn, onHost, ruleTensors, sampleNext } from '../../src/models/generate/sampling.ts';
-import { type GenerationRequest, initModel, type Model, Sampler } from '../../src/models/index.ts';
+import { addLora, type GenerationRequest, initModel, type Model, Sampler } from '../../src/models/index.ts';
 import { Random } from '../../src/random.ts';
-import { type DType, integers, noGrad, scope } from '../../src/tensor/index.ts';
-import { device, hasCuda } from './device.ts';
+import { type DType, integers, noGrad, scope, type Tensor } from '../../src/tensor/index.ts';
+import { device, hasCuda, onlyOnCuda } from './device.ts';
 
 const small = {
   vocab_size: 500,
@@ -147,6 +148,36 @@ describe.each(names)('prompts of %s, read at once', (name) => {
           for (const own of [reader, expected, found]) own.dispose();
         }
       });
+});
+
+onlyOnCuda('prompts of a model with an adapter', () => {
+  it('are read with the merged matrices, and not at once without them', () => {
+    using model = made(shapes.qwen3, 'bfloat16');
+    const { decoder } = model;
+    addLora(model, { r: 4 });
+    noGrad(() => {
+      for (const [, parameter] of model.adapters?.parameters() ?? []) parameter.normal_(0, 0.1);
+    });
+    const merged = MergedWeights.of(decoder, () => 0, 2 ** 30) as MergedWeights;
+    merged.refresh();
+    const items = itemsOf([5, 64, 65, 1, 70, 2], small.vocab_size);
+    const [expected, found] = [cacheFor(model, items, 'model'), cacheFor(model, items, 'model')];
+    const reader = new PromptReader(decoder, found);
+    expect(reader.read(items)).toBeNull();
+    const read = scope(() => reader.read(items, merged));
+    expect(read).not.toBeNull();
+    expect(reader.read(items)).toBeNull();
+    // the same matrices as a bare model's own
+    const projections = [...decoder.projections()];
+    const copies = projections.map((each) => merged.weightOf(each));
+    model.adapters?.activate(null);
+    noGrad(() => {
+      for (const [i, { weight }] of projections.entries()) if (copies[i]) weight?.copy_(copies[i]);
+    });
+    expect(drawnOnHost(read as Tensor)).toEqual(oneByOne(model, expected, items));
+    expect(contents(found)).toEqual(contents(expected));
+    for (const own of [read as Tensor, reader, merged, expected, found]) own.dispose();
+  });
 });
 
 it('refuses what native code cannot read', async () => {

@@ -118,12 +118,12 @@ export class Engine {
   /**
    * Reads the prompts into the slots of their rows and draws each row's first token. Rows that were preempted get back what they
    * had in the cache instead. `more`: further prompts are to be read, so that rows may get their tokens with the next `readPrompts`,
-   * or by `takeFirstTokens`.
+   * or by `takeFirstTokens`. `alone`: the active adapter, if any, has the sampler to itself, so that its matrices are merged.
    */
-  readPrompts(groups: readonly PromptRows[], more = false): void {
+  readPrompts(groups: readonly PromptRows[], { more, alone }: { more: boolean; alone: boolean }): void {
     const later = more && isRecorded(this.#model.decoder.device);
     if (later) this.#firstTokens ??= new FirstTokens(this.#model.decoder.device);
-    const read = () => this.#readPrompts(groups, later ? this.#firstTokens : null);
+    const read = () => this.#readPrompts(groups, later ? this.#firstTokens : null, alone);
     if (this.#firstTokens === null) read();
     else this.#firstTokens.takeAfter(read);
   }
@@ -133,7 +133,7 @@ export class Engine {
     this.#firstTokens?.takeAfter(() => {});
   }
 
-  #readPrompts(groups: readonly PromptRows[], later: FirstTokens | null): void {
+  #readPrompts(groups: readonly PromptRows[], later: FirstTokens | null, alone: boolean): void {
     const { decoder } = this.#model;
     const cache = this.#cache as KvCache;
     cache.upload();
@@ -176,16 +176,17 @@ export class Engine {
       return;
     }
     const fresh = items.filter(({ from }) => from === 0);
-    if (!this.#readAtOnce(fresh, later)) part(fresh, () => prefill(decoder, cache, fresh));
+    if (!this.#readAtOnce(fresh, later, alone)) part(fresh, () => prefill(decoder, cache, fresh));
     const begun = items.filter(({ from }) => from > 0);
     part(begun, () => continuePrompts(decoder, cache, begun));
     copyPrompts(cache, items);
   }
 
   /** Reads whole prompts by one native call; false, and nothing done, where that is not possible. */
-  #readAtOnce(items: readonly PromptOfRows[], later: FirstTokens | null): boolean {
+  #readAtOnce(items: readonly PromptOfRows[], later: FirstTokens | null, alone: boolean): boolean {
     const rows = items.flatMap((item) => item.rows);
-    const found = scope(() => (this.#reader as PromptReader).read(items));
+    const merged = alone ? this.weights.merged() : null;
+    const found = scope(() => (this.#reader as PromptReader).read(items, merged));
     if (found === null) return false;
     if (later !== null) {
       later.add(rows, found);

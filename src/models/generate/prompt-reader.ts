@@ -1,9 +1,11 @@
 /**
  * Whole prompts by one native call, for models that a decode plan takes (native/ops/decode/prompts/read.cc): the same results to the bit
- * as `prefill` gives operator by operator, which takes four times as long as the kernels of a short prompt on a GPU.
+ * as `prefill` gives operator by operator, which takes four times as long as the kernels of a short prompt on a GPU. With an adapter
+ * the merged copies of its matrices are read, as decoding does: then the results differ from those of `prefill` by the copies' rounding.
  */
 import { type Tensor, tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
+import type { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import { BLOCK, type KvCache } from './cache/cache.ts';
 import { HeldPlan } from './plan.ts';
@@ -13,24 +15,28 @@ export class PromptReader {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #held: HeldPlan;
+  #merged: MergedWeights | null = null;
 
   constructor(decoder: Decoder, cache: KvCache) {
     this.#decoder = decoder;
     this.#cache = cache;
-    this.#held = new HeldPlan(decoder, cache);
+    this.#held = new HeldPlan(decoder, cache, () => ({ merged: this.#merged }));
   }
 
   /**
    * Reads the prompts into their slots and draws the first token of each row, in the order of the items: what `drawnOnHost` takes.
-   * Null, and nothing done, where native code does not take the model, the prompts or the rows.
+   * Null, and nothing done, where native code does not take the model, the prompts or the rows. `merged`: the copies of the active
+   * adapter's matrices; an adapter without them is not taken.
    */
-  read(items: readonly PromptOfRows[]): Tensor | null {
+  read(items: readonly PromptOfRows[], merged: MergedWeights | null = null): Tensor | null {
     const { residence, training, spec } = this.#decoder;
     const rows = items.flatMap((item) => item.rows);
     if (training || residence?.isWhole === false || rows.length === 0 || rows.some((row) => row.needsLogits))
       return null;
     if (spec.positions.kind === 'rope' && ropeDependsOnLength(spec.positions)) return null;
     const lengths = items.map(({ prompt }) => prompt.length);
+    if (merged !== this.#merged) this.#held.dispose();
+    this.#merged = merged;
     const { plan } = this.#held;
     if (plan === null || lengths.includes(0) || !plan.readsPrompts(lengths)) return null;
     const tokens = this.#tokens(items);

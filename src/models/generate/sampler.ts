@@ -296,8 +296,9 @@ export class Sampler {
     for (const { adapter, groups, submissions } of admitted) {
       for (const submission of submissions) if (!this.#inFlight.includes(submission)) this.#inFlight.push(submission);
       const more = !this.#isWatched && !this.#admission.isEmpty;
+      const alone = admitted.length === 1 && this.#isAlone(adapter);
       this.#guard(submissions, () =>
-        this.#engine.weights.withAdapter(adapter, () => this.#engine.readPrompts(groups, more)),
+        this.#engine.weights.withAdapter(adapter, () => this.#engine.readPrompts(groups, { more, alone })),
       );
     }
     return admitted.length > 0;
@@ -325,17 +326,24 @@ export class Sampler {
     this.#settle();
     this.#reserve();
     const byAdapter = Map.groupBy(this.#inFlight, (submission) => submission.adapter);
-    const current = this.#model.adapters?.active?.name ?? null;
     for (const [adapter, submissions] of byAdapter) {
       const rows = submissions.flatMap((submission) => submission.rows.filter(isActive));
       if (rows.length === 0) continue;
       const watched = submissions.some((submission) => submission.watched);
-      const graphs = byAdapter.size === 1 && adapter === current; // with several adapters every step would capture a new graph
+      const graphs = this.#isAlone(adapter); // with several adapters every step would capture a new graph
       const milliseconds = byAdapter.size === 1 ? left : 0;
       this.#guard(submissions, () =>
         this.#engine.weights.withAdapter(adapter, () => this.#engine.step(rows, { watched, graphs, milliseconds })),
       );
     }
+  }
+
+  /** Whether all rows belong to this adapter, which is the model's active one: its matrices are merged, and its steps captured. */
+  #isAlone(adapter: string | null): boolean {
+    return (
+      adapter === (this.#model.adapters?.active?.name ?? null) &&
+      this.#inFlight.every((submission) => submission.adapter === adapter)
+    );
   }
 
   /** Runs `body`; an error fails all of these submissions. */
