@@ -1,11 +1,11 @@
 /**
  * How fast responses are written, at many batch sizes, model sizes and lengths:
  *
- *     npm run bench -- decode [--device cuda] [--cases 0.6b:1,0.6b:128,lora:16,long:16,mixed:256,8b:16] [--tokens 512] [--repeats 2] [--dtype float16] [--weights bfloat16] [--cache-dtype int8]
+ *     npm run bench -- decode [--device cuda] [--cases 0.6b:1,0.6b:128,lora:16,long:16,mixed:256,8b:16] [--tokens 512] [--prompt 128] [--repeats 2] [--dtype float16] [--weights bfloat16] [--cache-dtype int8]
  *
  * A case is a shape and a number of sequences. `lora`: an adapter of rank 16 on all matrices; `long`: 2,048 tokens of prompt and as many
  * new ones; `mixed`: prompts and responses of 100 to 1,024 tokens at random, temperature 0.6, all submitted at once, on CUDA within a
- * cache of 21 GiB. Otherwise prompts of 128 tokens and top-p 0.9. Random weights; the fastest of the repeats after a warm-up. On the CPU shapes are 15m, 316m and 1b.
+ * cache of 21 GiB. Otherwise prompts of 128 tokens (on the CPU 32), or `--prompt`, and top-p 0.9. Random weights; the fastest of the repeats after a warm-up. On the CPU shapes are 15m, 316m and 1b.
  * `--weights bfloat16`: the weights' numbers are bf16's, whatever they are held in, as a checkpoint in bf16 gives them.
  */
 import { parseArgs } from 'node:util';
@@ -73,6 +73,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     device: { type: 'string', default: 'cpu' },
     cases: { type: 'string' },
     tokens: { type: 'string' },
+    prompt: { type: 'string' },
     repeats: { type: 'string', default: '2' },
     slots: { type: 'string' },
     dtype: { type: 'string' },
@@ -100,7 +101,13 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     });
     if (values.weights) roundWeights(model, values.weights);
     if (kind === 'lora') addLora(model, { r: 16 });
-    const work = workOf(kind, Number(count), tokens, cuda ? 128 : 32, shapes[shape].vocab_size);
+    const work = workOf(
+      kind,
+      Number(count),
+      tokens,
+      Number(values.prompt ?? (cuda ? 128 : 32)),
+      shapes[shape].vocab_size,
+    );
     const settings = {
       cuda,
       repeats: Number(values.repeats),

@@ -47,7 +47,7 @@ SampleArgs samplingOf(const Tensor& logits, const SamplingRule& rule, Drawn& out
 
 // Launches it with room for the results of chunks, where a row may have several; the room is free again after it on this stream.
 void launchWithRoom(AttentionArgs& args, const Tensor& like, cudaStream_t stream) {
-  args.mostChunks = attentionChunks(args.tableWidth, args.size);
+  args.mostChunks = attentionChunks(args);
   Tensor room;
   if (like.scalar_type() != at::kFloat && args.mostChunks > 1)
     room = at::empty({attentionPartials(args)}, like.options().dtype(at::kFloat));
@@ -115,7 +115,7 @@ AttentionArgs argumentsOf(const FusedAttention& in, const CacheLayer& cache, Att
   args.ofStep = what == AttentionOf::Step;
   args.isNarrow = in.isNarrow;
   args.isAlone = in.isAlone;
-  args.mostChunks = attentionChunks(args.tableWidth, args.size);
+  args.mostChunks = attentionChunks(args);
   return args;
 }
 

@@ -35,7 +35,7 @@ struct AttentionArgs {
   bool ofStep;  // everything but q, k and v was written before the first kernel of the step began
   bool isNarrow;  // of a model whose products leave room for its blocks beside theirs (staged_product.cu)
   bool isAlone;  // of a step whose products leave no room beside theirs (narrow_product.cu)
-  int64_t mostChunks;  // attentionChunks of the table's width
+  int64_t mostChunks;  // attentionChunks
   float* partial;  // room for attentionPartials numbers
   // Of a cache in 8 bits, else null: [blocks, groups, kCacheBlock]. Keys and values are int8 then, and a number is its code times the
   // scale of its token and kv head (attention/eight_bit_head.cuh).
@@ -110,7 +110,7 @@ void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size,
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream);
 bool attentionFits(int64_t size);
 /** Into how many chunks a row's keys are cut at most, and how many numbers the results of all chunks are: 0 where it is one chunk. */
-int64_t attentionChunks(int64_t tableWidth, int64_t size);
+int64_t attentionChunks(const AttentionArgs& args);
 int64_t attentionPartials(const AttentionArgs& args);
 void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 /** Returns false, and does nothing, for a device, dtype or head size that it does not support. */

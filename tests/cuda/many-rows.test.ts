@@ -1,4 +1,7 @@
-/** Steps of many rows over a cache in 8 bits: blocks that go through rows give the bits of those to which chunks are dealt. */
+/**
+ * Steps of many rows over a cache in 8 bits: blocks that go through rows give the bits of those to which rows are dealt, and to rounding
+ * those of rows of more than 1,024 keys, which are dealt in chunks where a slot has room for more than 2,048.
+ */
 import { expect, it } from 'vitest';
 import { KvCache } from '../../src/models/generate/cache/cache.ts';
 import { prefill } from '../../src/models/generate/decoding.ts';
@@ -62,9 +65,15 @@ const cases = [
   { rows: 200, heads: 16, room: 8, lengthOf: (i: number) => 1 + ((i * 61) % 500) },
   { rows: 264, heads: 16, room: 5, lengthOf: (i: number) => (i % 3 === 0 ? 1 : 2 + ((i * 97) % 300)) },
   { rows: 130, heads: 32, room: 8, lengthOf: (i: number) => 1 + ((i * 61) % 500) },
-  // in chunks
-  { rows: 20, heads: 16, room: 32, lengthOf: (i: number) => 1 + ((i * 397) % 2040) },
-  { rows: 64, heads: 16, room: 32, lengthOf: (i: number) => 500 + ((i * 397) % 1540) },
+];
+const long = [
+  { rows: 1, lengthOf: () => 1500 },
+  { rows: 6, lengthOf: (i: number) => 1 + ((i * 397) % 2040) },
+  { rows: 14, lengthOf: (i: number) => 1 + ((i * 397) % 2040) },
+  { rows: 20, lengthOf: (i: number) => 1 + ((i * 397) % 2040) },
+  { rows: 64, lengthOf: (i: number) => 500 + ((i * 397) % 1540) },
+  { rows: 100, lengthOf: (i: number) => (i % 9 === 0 ? 2045 : 1 + ((i * 397) % 900)) },
+  { rows: 270, lengthOf: (i: number) => (i % 30 === 0 ? 2045 : 1 + ((i * 397) % 300)) },
 ];
 onlyOnCuda('a step of many rows over 8 bits', () => {
   it.each(cases)(
@@ -79,5 +88,24 @@ onlyOnCuda('a step of many rows over 8 bits', () => {
         expect(one).toEqual(dealt[0]);
         expect(two).toEqual(dealt[1]);
       }),
+  );
+
+  it.each(long)('is right where rows have up to 2,048 keys: $rows rows', ({ rows, lengthOf }) =>
+    scope(() => {
+      using model = modelOf(16);
+      const lengths = Array.from({ length: rows }, (_, i) => lengthOf(i));
+      const whole = stepLogits(model, lengths, 32);
+      expect(stepLogits(model, lengths, 32)).toEqual(whole);
+      const dealt = stepLogits(model, lengths, 40);
+      for (const [step, logits] of whole.entries()) {
+        const other = dealt[step] as Float32Array;
+        for (let row = 0; row < rows; row++) {
+          const own = logits.subarray(row * 120, (row + 1) * 120);
+          const squares = (of: (i: number) => number) => own.reduce((sum, _, i) => sum + of(i) ** 2, 0);
+          const apart = squares((i) => (own[i] as number) - (other[row * 120 + i] as number));
+          expect(Math.sqrt(apart / squares((i) => own[i] as number)), `row ${row}`).toBeLessThan(0.02);
+        }
+      }
+    }),
   );
 });

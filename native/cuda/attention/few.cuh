@@ -23,9 +23,9 @@ struct WholeSpan {
   __device__ int end(int) const { return last; }
 };
 template <int KEYS, int CHUNK, int LONE>
-struct CutSpan : Span<KEYS, CHUNK, LONE> {
+struct CutSpan : Span<KEYS, CHUNK> {
   static constexpr int kMostChunks = kBlocksOfFew * kCacheBlock / KEYS >> CHUNK;
-  using Span<KEYS, CHUNK, LONE>::Span;
+  __device__ CutSpan(int position, int window) : Span<KEYS, CHUNK>(position, window, LONE) {}
 };
 
 /** What a block of a cluster holds, for `heads` of a pair at most. WARPS of the whole cluster go through tiles. */

@@ -20,15 +20,16 @@ constexpr int chunkOf(int size) { return size > 128 ? 4 : size > 64 ? 5 : 6; }
 constexpr int loneOf(int size) { return size > 128 ? 5 : 6; }
 
 /** A row's tiles and chunks. Its own position alone says where they are cut, so that its result does not depend on other rows. */
-template <int KEYS, int CHUNK, int LONE>  // keys of a tile; log2 of a chunk's tiles, more where it had too many; and of a lone one's
+template <int KEYS, int CHUNK>  // keys of a tile; log2 of a chunk's tiles, more where it had too many
 struct Span {
   int first, last;  // tiles
   int shift;
 
-  __host__ __device__ Span(int position, int window) {
+  /** lone: log2 of the tiles of the longest rows that are not cut. */
+  __host__ __device__ Span(int position, int window, int lone) {
     first = window > 0 && position - window + 1 > 0 ? (position - window + 1) / KEYS : 0;
     last = position / KEYS;
-    shift = last - first < 1 << LONE ? LONE : CHUNK;
+    shift = last - first < 1 << lone ? lone : CHUNK;
     for (int more = (last - first) / (kMostChunks << CHUNK); more > 0; more /= 2) shift++;
   }
   __host__ __device__ int chunks() const { return ((last - first) >> shift) + 1; }
@@ -48,15 +49,16 @@ struct Item {
 /** The numbers of all items of a launch; every block works them out by itself, from the positions. The arrays are in shared memory. */
 template <int WARPS, int KEYS, int CHUNK, int LONE>
 struct Dealing {
-  using Of = Span<KEYS, CHUNK, LONE>;
+  using Of = Span<KEYS, CHUNK>;
   int *positions, *tables;  // [rows]
   unsigned short *starts, *order;  // [rows]: how many chunks but the last ones the rows before have; the rows by their last chunks
   int rows, groups, parts, window;
+  int lone;
   unsigned whole, lasts, items;  // chunks but the last ones, and last ones, of a pair; items of all pairs
 
   static constexpr int kBytesOfRow = 2 * sizeof(int) + 2 * sizeof(unsigned short);
 
-  __device__ Of span(int row) const { return Of(positions[row], window); }
+  __device__ Of span(int row) const { return Of(positions[row], window, lone); }
 
   /** By all threads of a block. `sums` is in shared memory. */
   __device__ void prepare(const AttentionArgs& a, unsigned (*sums)[3]) {
@@ -69,7 +71,7 @@ struct Dealing {
       positions[row] = position;
       tables[row] = static_cast<int>(a.slots[row] * a.tableWidth);
       if (position == 0) continue;
-      const Of span(position, window);
+      const Of span(position, window, lone);
       const int kind = span.classOfLast();
       own[0] += span.chunks() - 1;
       if (kind < 2)

@@ -343,6 +343,7 @@ __global__ void __launch_bounds__(32 * (WARPS + 2 * HELPERS), 1) attentionRowsKe
   items.positions = shared.rows, items.tables = shared.rows + rows;
   items.starts = reinterpret_cast<unsigned short*>(shared.rows + 2 * rows), items.order = items.starts + rows;
   items.rows = rows, items.groups = groups, items.parts = parts, items.window = static_cast<int>(a.window);
+  items.lone = a.mostChunks == 1 && a.tableWidth * kCacheBlock > Cache::kKeys << LONE ? LONE + 1 : LONE;
   items.prepare(a, counts);
   // a turn's barriers are those of the warps that take tiles and of one group of helpers
   const RowsTurns<Items, 32 * (WARPS + HELPERS)> turns{items, most, static_cast<int>(a.heads) / groups};

@@ -1,5 +1,7 @@
 // Which kernel takes the attention of a decoding step: few.cuh, lone.cuh, many.cuh or rows.cuh, by the number of rows and the size of a head.
 #pragma once
+#include <cstdlib>
+
 #include "cuda/attention/lone.cuh"
 #include "cuda/attention/many.cuh"
 
@@ -22,6 +24,12 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   if constexpr (Cache::kSize == 128)
     if (a.rows * a.groups * 16 <= multiprocessorsOfDevice())
       return launchAttentionFew<Cache, Whole, WARPS, 8, 64, Asking::AtOnce>(a, stream);
+  if constexpr (Cache::kSize == 128)
+    if (a.tableWidth * kCacheBlock > 1024 && a.rows * a.groups * 4 > multiprocessorsOfDevice() && getenv("ATTUNE_FEW") != nullptr) {
+      if (a.rows * a.groups * 2 > multiprocessorsOfDevice())
+        return launchAttentionFew<Cache, Whole, WARPS, 4, 48, Asking::AtOnce>(a, stream);
+      return launchAttentionFew<Cache, Whole, WARPS, 4, 64, Asking::AtOnce>(a, stream);
+    }
   // In 8 bits, where most multiprocessors have a row and kv head, one block for it: 22.6 → 21.8 µs at 16 rows. It has room beside the products
   // of models 1,024 wide (staged_product.cu): 16 rows of 1.7B wrote 11,760 tokens/s with it, and 12,269 without.
   if constexpr (Cache::kIsLone)
@@ -67,12 +75,12 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
     using Cut = CutSpan<Cache::kKeys, kChunk, kLone>;
     if constexpr (Cache::kEachOfFew > 1) {
       const int64_t items = a.rows * a.groups, multiprocessors = multiprocessorsOfDevice();
-      if (a.mostChunks == 1 && items > 5 * multiprocessors && attendMany<Cache, Whole, WARPS>(a, stream)) return true;
+      if (a.mostChunks == 1 && items > 5 * multiprocessors && (a.tableWidth * kCacheBlock <= 1024 || getenv("ATTUNE_MANY") != nullptr) && attendMany<Cache, Whole, WARPS>(a, stream)) return true;
     }
     // In 8 bits two kv heads a block, where that leaves a block for nearly every place: a layer of 64, 128 and 256 rows of 384 keys 35.5, 55.6
     // and 91.4 µs in place of 35.9, 58.7 and 97.1. With 16 bits, or with rows in several chunks, of mixed lengths, it is slower.
     if constexpr (Cache::kEachOfFew > 1)
-      if (a.mostChunks == 1 && a.heads <= 2 * a.groups && 2 * a.rows * a.groups > 7 * multiprocessorsOfDevice() &&
+      if (a.mostChunks == 1 && (a.tableWidth * kCacheBlock <= 1024 || getenv("ATTUNE_EACH") != nullptr) && a.heads <= 2 * a.groups && 2 * a.rows * a.groups > 7 * multiprocessorsOfDevice() &&
           launchAttentionFew<Cache, Whole, WARPS, 1, 64, Asking::AtOnce, Cache::kEachOfFew>(a, stream))
         return true;
     if (a.mostChunks == 1 && launchAttentionFew<Cache, Whole, WARPS, 1, 64, Asking::AtOnce>(a, stream)) return true;

@@ -3,9 +3,10 @@
 
 namespace attune {
 
-int64_t attentionChunks(int64_t tableWidth, int64_t size) {
-  const int64_t tiles = tableWidth * kCacheBlock / kTile, each = int64_t{1} << chunkOf(static_cast<int>(size));
-  if (tiles <= int64_t{1} << loneOf(static_cast<int>(size))) return 1;
+int64_t attentionChunks(const AttentionArgs& a) {
+  const int size = static_cast<int>(a.size);
+  const int64_t tiles = a.tableWidth * kCacheBlock / kTile, each = int64_t{1} << chunkOf(size);
+  if (tiles <= int64_t{1} << loneOf(size) || (size == 128 && fewFits(a) && getenv("ATTUNE_CUT") == nullptr)) return 1;
   return std::min<int64_t>((tiles + each - 1) / each, kMostChunks);
 }
 

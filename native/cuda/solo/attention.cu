@@ -21,7 +21,7 @@ __device__ inline void storeFour(unsigned to, float4 x, unsigned barrier) {
 }
 #endif
 
-constexpr int kSoloCluster = 8, kSoloWarps = 8, kSoloThreads = 32 * kSoloWarps, kSoloHeads = 2, kSoloWidth = 1024;
+constexpr int kSoloCluster = 8, kSoloWarps = 8, kSoloThreads = 32 * kSoloWarps, kSoloHeads = 2, kSoloWidth = 1024, kSoloKeys = 1024;
 // Of shared memory, more than a cache in 8 bits needs. Who has room on a multiprocessor beside whom decides when weights come: a layer of 0.6B took
 // 12.5 µs with 112 KB, where a block of gates and up fits beside one of this kernel, 11.7 to 12.0 with 120 to 144, and 13.3 with 152, where one
 // of qkv no longer does.
@@ -31,8 +31,7 @@ constexpr int kSoloBytes = 128 << 10;
 template <typename Tile>
 struct SoloAttentionShape {
   static constexpr int kInputs = kSoloHeads * Tile::D, kChunks = kInputs / 32;
-  static constexpr int kTiles =
-      (1024 / Tile::kKeys) / kSoloCluster;  // warps of a block that have one; few.cuh's rows have 1,024 keys at most
+  static constexpr int kTiles = kSoloKeys / Tile::kKeys / kSoloCluster;  // warps of a block that have one
   using Weights = Parked<2 * kChunks>;
   static_assert(kSoloWarps * Weights::kBytes + kTiles * Tile::kBytes <= kSoloBytes);
   static_assert(kTiles <= kSoloWarps && kSoloCluster * kSoloWarps * 16 == kSoloWidth && kInputs == kSoloThreads);
@@ -185,7 +184,7 @@ void attend(const AttentionArgs& a, const SoloProduct& to, cudaStream_t stream) 
 bool soloAttentionFits(const AttentionArgs& a, int64_t width) {
   return majorOfDevice() == 9 && a.rows == 1 && width == kSoloWidth && a.size == SoloTile::D && a.heads == kSoloHeads * a.groups &&
          kSoloWidth / kSoloCluster % a.groups == 0 && a.groups <= kFixedParts && a.groups * kSoloCluster <= multiprocessorsOfDevice() &&
-         a.mostChunks == 1 && !a.interleaved && a.half == a.size / 2;
+         a.tableWidth * kCacheBlock <= kSoloKeys && !a.interleaved && a.half == a.size / 2;
 }
 
 void launchSoloAttention(const AttentionArgs& a, const SoloProduct& to, cudaStream_t stream) {
