@@ -62,7 +62,7 @@ const cases = [
   { rows: 200, heads: 16, room: 8, lengthOf: (i: number) => 1 + ((i * 61) % 500) },
   { rows: 264, heads: 16, room: 5, lengthOf: (i: number) => (i % 3 === 0 ? 1 : 2 + ((i * 97) % 300)) },
   { rows: 130, heads: 32, room: 8, lengthOf: (i: number) => 1 + ((i * 61) % 500) },
-  // in chunks
+  // in chunks: a block for each row and kv head (few.cuh)
   { rows: 20, heads: 16, room: 32, lengthOf: (i: number) => 1 + ((i * 397) % 2040) },
   { rows: 64, heads: 16, room: 32, lengthOf: (i: number) => 500 + ((i * 397) % 1540) },
 ];

@@ -64,8 +64,9 @@ struct __align__(16) Unit {
 };
 
 /** A block's units, one after the other. */
-template <typename RowSpan, int WARPS>
+template <int KEYS, int WARPS>
 struct BlockUnits {
+  using RowSpan = WholeSpan<KEYS>;
   const unsigned short *rowAt, *positionAt;  // by place, in shared memory
   int groups, items, window;
   int second;  // the block's second item
