@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   using Shared = ManyShared<Cache, WARPS, HEADS>;
   using RowSpan = WholeSpan<Cache::kKeys>;
   constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kTilesOfBlock = kCacheBlock / kKeys, kThreads = 32 * WARPS;
+  constexpr int kWanted = HEADS + 2;  // heads of a unit: of q, k and v
   constexpr float kLog2 = 1.44269504f;
   extern __shared__ __align__(128) char dynamicShared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -151,7 +152,6 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   const BlockUnits<kKeys, WARPS> units{rowAt, positionAt, groups, rows * groups, window, (firsts + place) * groups + firstGroup};
 
   // —— q, k and v of a unit: one head each for some of the warps ——
-  const auto wantedOf = [&](const Unit& unit) { return HEADS + (unit.isLastChunk() ? 2 : 0); };
   const auto headOf = [&](int k) { return (warp + k * (WARPS / 2)) & (WARPS - 1); };
   const auto sourceOf = [&](const Unit& unit, int which) {
     return which < HEADS ? static_cast<const T*>(a.q) + unit.row * a.qStride + (unit.group * HEADS + which) * D
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
     if (unit.row < 0) return;
     if (k > 1) askTable(k, unit.place);
     const int which = headOf(k);
-    if (which >= wantedOf(unit)) return;
+    if (which >= kWanted) return;
     auto& raw = shared.raw(k);
     constexpr int kPiece = 16 / sizeof(T), kOfAngles = 16 / sizeof(float), kHalf = D / 2 / kOfAngles;
     if (lane < D / kPiece) copyAsync<16>(raw.heads[which] + lane * kPiece, sourceOf(unit, which) + lane * kPiece);
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   const auto prepare = [&](int k) {
     const Unit& unit = shared.unit(k);
     const int which = headOf(k);
-    if (unit.row < 0 || which >= wantedOf(unit)) return;
+    if (unit.row < 0 || which >= kWanted) return;
     const auto& raw = shared.raw(k);
     Head<T, D> head(a, (which < HEADS ? a.qWeight : which == HEADS ? a.kWeight : nullptr) != nullptr, which <= HEADS);
 #pragma unroll
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   {
     const Unit unit = units.of(place * groups + firstGroup, 0, 0);
     const int which = headOf(0);
-    const bool isWanted = which < wantedOf(unit);
+    const bool isWanted = which < kWanted;
     Head<T, D> head(a, false, false);
     if (isWanted) {
       const void* const weight = which < HEADS ? a.qWeight : which == HEADS ? a.kWeight : nullptr;
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
 template <typename Cache, int WARPS, int HEADS>
 bool launchAttentionMany(const AttentionArgs& a, cudaStream_t stream) {
   const int bytes = static_cast<int>(sizeof(ManyShared<Cache, WARPS, HEADS>) + a.rows * 2 * sizeof(int));
-  static_assert(HEADS + 2 < WARPS);
+  static_assert(HEADS + 2 < WARPS);  // one warp has no head
   if (a.heads != HEADS * a.groups || a.rows > RowClasses::kMostRows) return false;
   if (2 * (bytes + kReserved) > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) return false;
   if (a.cosines != nullptr && (a.interleaved || 2 * a.half != a.size)) return false;
@@ -339,8 +339,8 @@ bool launchAttentionMany(const AttentionArgs& a, cudaStream_t stream) {
     if (reinterpret_cast<uintptr_t>(from) % 16 != 0) return false;
   const int64_t firsts = std::min<int64_t>(2 * multiprocessorsOfDevice() / a.groups, a.rows);
   if (firsts == 0) return false;
-  launchWithMemory<kAnyShared>(attentionManyKernel<Cache, WARPS, HEADS>, dim3(static_cast<unsigned>(firsts * a.groups)), 32 * WARPS,
-                               1, bytes, stream, a);
+  launchWithMemory<kAnyShared>(attentionManyKernel<Cache, WARPS, HEADS>, dim3(static_cast<unsigned>(firsts * a.groups)), 32 * WARPS, 1,
+                               bytes, stream, a);
   return true;
 }
 
