@@ -1,5 +1,5 @@
 // The machine's instructions that CUDA has no words for: inline assembly is in this file, but for that of one kernel alone (wide/hopper.cuh,
-// sampling/search.cuh, solo/attention.cu, vocabulary.cu).
+// sampling/search.cuh, solo/attention.cu, attention/many.cuh, begin/step_begin.cu, vocabulary.cu).
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,7 +12,7 @@ namespace attune {
 // It waits for the complete end of the previous kernel, which has waited itself, so all earlier ones have ended too.
 // A kernel that calls `letNextBegin` before it waits lets the next ones start as far ahead as there is room for them: products and the
 // attention of a step do. The others wait first. So before its wait a kernel may read only what was written before the last of those
-// others began: before a step's `gather.cu`, that is weights, positions, tables and the keys of earlier tokens.
+// others began: before a step's `begin/step_begin.cu`, that is weights, positions, tables and the keys of earlier tokens.
 __device__ inline void letNextBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

@@ -17,6 +17,8 @@ constexpr int kEarlyWords = 32;  // registers of W that a lane has before x is t
 __device__ inline void syncWarps() { syncThreads<1, kThreads>(); }
 #endif
 
+constexpr int kStatic = 4 << 10;  // bytes of shared memory beside the dynamic, at most
+
 // 8·TILES rows of W, PARTS times SHARE of the inputs. HALVES: of 8 rows of x each. A cluster of SPLITS blocks splits the inputs, or one of
 // READERS blocks reads x together: each some rows, for all. That takes shared memory, but half of what all blocks read from the L2 cache.
 // A part's sums are added as those of a block of its own would be: the result does not depend on how many parts a block has.
@@ -272,27 +274,33 @@ __global__ void __launch_bounds__(kThreads + 32, HALVES == 1 ? 3 : 2) stagedKern
 #endif
 }
 
-/** False, and nothing done, where the inputs are others or there are more blocks than multiprocessors; or several parts and more than 8 rows. */
+/**
+ * False, and nothing done, where the inputs are others or there are more blocks than multiprocessors, or a block has no room on the device (gates and
+ * up take 103 KB, and chips after Hopper may have 99); or several parts and more than 8 rows.
+ */
 template <typename Number, int TILES, int SPLITS, int PARTS, int SHARE, Form FORM, bool NORM>
 bool launchShare(const ProductArgs& a, cudaStream_t stream) {
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   constexpr size_t kRow = PARTS * SHARE * 2, kBytes = 8 * TILES * (kRow + 64) + (NORM ? kRow : 0);
   const int64_t blocks = (a.outputs / 8 + kOwn - 1) / kOwn * SPLITS;
   if (a.inputs != SPLITS * PARTS * SHARE || a.outputs % 8 != 0 || blocks > multiprocessorsOfDevice()) return false;
-  const auto launch = [&](auto kernel, unsigned cluster, size_t bytes) {
-    launchWithMemory(kernel, dim3(static_cast<unsigned>(blocks)), kThreads + 32, cluster, bytes, stream, a);
-  };
   // With a norm, before attention, two blocks read x of many rows together (a layer of 0.6B at 16 rows: 23.7 µs → 22.8). With four
   // blocks not all clusters are there at once; gate and up, with more weights, have no room for x beside the kernels after them (30.0).
   constexpr bool kMayShare = NORM && FORM == Form::Plain;
+  constexpr size_t kShared = kBytes + 16 * (kRow + 64);
+  const size_t room = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kStatic;
+  if (kBytes > room) return false;
+  const auto launch = [&](auto kernel, unsigned cluster, size_t bytes) {
+    launchWithMemory(kernel, dim3(static_cast<unsigned>(blocks)), kThreads + 32, cluster, bytes, stream, a);
+  };
   if (a.rows <= 8)
     launch(stagedKernel<Number, TILES, 1, SPLITS, 1, PARTS, SHARE, FORM, NORM>, SPLITS, kBytes);
   else if constexpr (PARTS > 1)
     return false;
-  else if (!kMayShare || blocks % 2 != 0)
+  else if (!kMayShare || blocks % 2 != 0 || kShared > room)
     launch(stagedKernel<Number, TILES, 2, SPLITS, 1, 1, SHARE, FORM, NORM>, SPLITS, kBytes);
   else if constexpr (kMayShare)
-    launch(stagedKernel<Number, TILES, 2, 1, 2, 1, SHARE, FORM, NORM>, 2, kBytes + 16 * (kRow + 64));
+    launch(stagedKernel<Number, TILES, 2, 1, 2, 1, SHARE, FORM, NORM>, 2, kShared);
   return true;
 }
 

@@ -188,6 +188,9 @@ it('refuses what native code cannot read', async () => {
   const [first, second] = items as [PromptOfRows, PromptOfRows];
   expect(reader.read([{ ...first, prompt: [] }, second])).toBeNull();
   expect(reader.read([{ ...first, prompt: [2 ** 32 + 1] }, second])).toBeNull();
+  model.decoder.residence = { isWhole: false, makeWhole: async () => true }; // weights of which a part is elsewhere
+  expect(reader.read([first, second])).toBeNull();
+  model.decoder.residence = null;
   if (takes(model, 4))
     expect(() => reader.read([{ ...first, prompt: [500] }, second])).toThrow('outside the embedding');
   for (const own of [reader, cache]) own.dispose();

@@ -131,10 +131,7 @@ __global__ void __launch_bounds__(32 * (WARPS + 1), 2) attentionLoneKernel(Atten
       }
       const auto hide = [&](float(&score)[4], int part) {
         const int key = now * kKeys + part + g;  // and key + 8
-        if (now == last || now == first)
-#pragma unroll
-          for (int j = 0; j < 4; j++)
-            if (key + j / 2 * 8 > position || key + j / 2 * 8 < firstKey) score[j] = -INFINITY;
+        if (now == last || now == first) hideKeys(score, key, firstKey, position);
       };
       const auto keysAreRead = [&] {
         __syncwarp();  // by all lanes

@@ -1,5 +1,5 @@
 // Attention of a decoding step over many rows: two blocks on every multiprocessor, each of which goes through units (order.cuh) one after the
-// other. The results are those of rows.cuh bit for bit: its warps and chunks, in the same order.
+// other, of rows that are not cut into chunks. The results are those of rows.cuh bit for bit: its warps, in the same order.
 //
 // A warp has room for one tile, and asks for the next one's keys while it works on the present one's values, from one unit into the next. The
 // warps take tiles in turns that go on from unit to unit. After a warp's first tile of a unit, while the next one is under way, it does its share
@@ -33,12 +33,11 @@ __device__ inline void copyAsyncWord(void* to, const void* from) {
 }
 
 /** What a block holds. What belongs to a unit is there as often as units need it at a time. */
-template <typename Cache, typename RowSpan, int WARPS, int HEADS>
+template <typename Cache, int WARPS, int HEADS>
 struct ManyShared {
   using T = typename Cache::Model;
   using Query = typename Cache::Query;
-  static constexpr int D = Cache::kSize, kQuery = Cache::Queries::kNumbers, kSum = D + 4, kChunks = RowSpan::kMostChunks;
-  static constexpr bool kIsCut = kChunks > 1;
+  static constexpr int D = Cache::kSize, kQuery = Cache::Queries::kNumbers, kSum = D + 4;
   static_assert(sizeof(Query) * kQuery % 16 == 0 && Cache::kBytesOfNewest % 16 == 0);
   char tiles[WARPS][Cache::kBytesOfTile];
   float sums[2][WARPS][HEADS][kSum];
@@ -52,8 +51,6 @@ struct ManyShared {
   __align__(16) Query queries[3][HEADS][kQuery];
   __align__(16) char newest[3][Cache::kBytesOfNewest];  // k and v of the new token
   float2 marks[2][WARPS][HEADS];  // peak and total
-  float chunkSums[kIsCut ? kChunks : 1][kIsCut ? HEADS * D : 1];
-  float2 chunkMarks[kIsCut ? kChunks : 1][HEADS * D / 32];
   uint64_t barrier;
   int tables[4][kBlocksOfFew];
   RowClasses classes;
@@ -64,12 +61,14 @@ struct ManyShared {
   __device__ int* table(int k) { return tables[k % 4]; }
 };
 
-template <typename Cache, typename RowSpan, int WARPS, int HEADS>
+template <typename Cache, int WARPS, int HEADS>
 __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using T = typename Cache::Model;
-  using Shared = ManyShared<Cache, RowSpan, WARPS, HEADS>;
+  using Shared = ManyShared<Cache, WARPS, HEADS>;
+  using RowSpan = WholeSpan<Cache::kKeys>;
   constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kTilesOfBlock = kCacheBlock / kKeys, kThreads = 32 * WARPS;
+  constexpr int kWanted = HEADS + 2;  // heads of a unit: of q, k and v
   constexpr float kLog2 = 1.44269504f;
   extern __shared__ __align__(128) char dynamicShared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -128,7 +127,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   };
   {
     const RowSpan span(firstPosition, window);
-    if (span.first + warp <= span.end(0)) turnTo(0, span.first + warp, firstGroup, firstPosition);
+    if (span.first + warp <= span.last) turnTo(0, span.first + warp, firstGroup, firstPosition);
     askKeys();
     askValues();
   }
@@ -150,10 +149,9 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
     __syncthreads();
   }
   const int place = shared.placeOfFirst;
-  const BlockUnits<RowSpan, WARPS> units{rowAt, positionAt, groups, rows * groups, window, (firsts + place) * groups + firstGroup};
+  const BlockUnits<kKeys, WARPS> units{rowAt, positionAt, groups, rows * groups, window, (firsts + place) * groups + firstGroup};
 
   // —— q, k and v of a unit: one head each for some of the warps ——
-  const auto wantedOf = [&](const Unit& unit) { return HEADS + (unit.isLastChunk() ? 2 : 0); };
   const auto headOf = [&](int k) { return (warp + k * (WARPS / 2)) & (WARPS - 1); };
   const auto sourceOf = [&](const Unit& unit, int which) {
     return which < HEADS ? static_cast<const T*>(a.q) + unit.row * a.qStride + (unit.group * HEADS + which) * D
@@ -176,7 +174,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
     if (unit.row < 0) return;
     if (k > 1) askTable(k, unit.place);
     const int which = headOf(k);
-    if (which >= wantedOf(unit)) return;
+    if (which >= kWanted) return;
     auto& raw = shared.raw(k);
     constexpr int kPiece = 16 / sizeof(T), kOfAngles = 16 / sizeof(float), kHalf = D / 2 / kOfAngles;
     if (lane < D / kPiece) copyAsync<16>(raw.heads[which] + lane * kPiece, sourceOf(unit, which) + lane * kPiece);
@@ -187,7 +185,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   const auto prepare = [&](int k) {
     const Unit& unit = shared.unit(k);
     const int which = headOf(k);
-    if (unit.row < 0 || which >= wantedOf(unit)) return;
+    if (unit.row < 0 || which >= kWanted) return;
     const auto& raw = shared.raw(k);
     Head<T, D> head(a, (which < HEADS ? a.qWeight : which == HEADS ? a.kWeight : nullptr) != nullptr, which <= HEADS);
 #pragma unroll
@@ -202,22 +200,12 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   };
   const auto join = [&](int k) {
     const Unit& unit = shared.unit(k);
-    const int chunk = unit.chunk, chunks = unit.chunks;
     T* const out = static_cast<T*>(a.out) + (unit.row * a.heads + unit.group * HEADS) * D;
     for (int at = threadIdx.x; at < HEADS * D; at += kThreads) {
       const int which = at / D, d = at % D;
       JoinedWarps joined;
       joined.join<WARPS>(&shared.marks[k % 2][0][which], HEADS, &shared.sums[k % 2][0][which][d], HEADS * Shared::kSum);
-      if (!Shared::kIsCut || chunks == 1) {
-        out[at] = narrow<T>(joined.result / joined.all);
-      } else {
-        shared.chunkSums[chunk][at] = joined.result;
-        if (lane == 0) shared.chunkMarks[chunk][at / 32] = {joined.top, joined.all};
-        __syncwarp();
-        if (chunk + 1 == chunks)
-          out[at] = narrow<T>(joinedChunks<Shared::kChunks>(chunks, &shared.chunkMarks[0][at / 32], HEADS * D / 32, &shared.chunkSums[0][at],
-                                                            HEADS * D));
-      }
+      out[at] = narrow<T>(joined.result / joined.all);
     }
   };
 
@@ -225,7 +213,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
   {
     const Unit unit = units.of(place * groups + firstGroup, 0, 0);
     const int which = headOf(0);
-    const bool isWanted = which < wantedOf(unit);
+    const bool isWanted = which < kWanted;
     Head<T, D> head(a, false, false);
     if (isWanted) {
       const void* const weight = which < HEADS ? a.qWeight : which == HEADS ? a.kWeight : nullptr;
@@ -294,10 +282,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
         }
         const auto hide = [&](float(&score)[4], int part) {
           const int key = now * kKeys + part + g;  // and key + 8
-          if (now == last || now == firstKey / kKeys)
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-              if (key + j / 2 * 8 > position || key + j / 2 * 8 < firstKey) score[j] = -INFINITY;
+          if (now == last || now == firstKey / kKeys) hideKeys(score, key, firstKey, position);
         };
         const auto keysAreRead = [&] {
           __syncwarp();  // by all lanes
@@ -340,10 +325,10 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionManyKernel(AttentionAr
  * HEADS: of queries for a kv head. False, and nothing done, where two blocks have no room on a multiprocessor, and for other angles than those of
  * whole heads whose halves are turned.
  */
-template <typename Cache, typename RowSpan, int WARPS, int HEADS>
+template <typename Cache, int WARPS, int HEADS>
 bool launchAttentionMany(const AttentionArgs& a, cudaStream_t stream) {
-  const int bytes = static_cast<int>(sizeof(ManyShared<Cache, RowSpan, WARPS, HEADS>) + a.rows * 2 * sizeof(int));
-  static_assert(HEADS + 2 < WARPS);
+  const int bytes = static_cast<int>(sizeof(ManyShared<Cache, WARPS, HEADS>) + a.rows * 2 * sizeof(int));
+  static_assert(HEADS + 2 < WARPS);  // one warp has no head
   if (a.heads != HEADS * a.groups || a.rows > RowClasses::kMostRows) return false;
   if (2 * (bytes + kReserved) > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) return false;
   if (a.cosines != nullptr && (a.interleaved || 2 * a.half != a.size)) return false;
@@ -351,8 +336,8 @@ bool launchAttentionMany(const AttentionArgs& a, cudaStream_t stream) {
     if (reinterpret_cast<uintptr_t>(from) % 16 != 0) return false;
   const int64_t firsts = std::min<int64_t>(2 * multiprocessorsOfDevice() / a.groups, a.rows);
   if (firsts == 0) return false;
-  launchWithMemory<kAnyShared>(attentionManyKernel<Cache, RowSpan, WARPS, HEADS>, dim3(static_cast<unsigned>(firsts * a.groups)), 32 * WARPS,
-                               1, bytes, stream, a);
+  launchWithMemory<kAnyShared>(attentionManyKernel<Cache, WARPS, HEADS>, dim3(static_cast<unsigned>(firsts * a.groups)), 32 * WARPS, 1,
+                               bytes, stream, a);
   return true;
 }
 

@@ -54,17 +54,15 @@ struct RowClasses {
   }
 };
 
-/** A chunk of a row for one kv head; an item is all chunks of one. */
+/** A row and kv head. */
 struct __align__(16) Unit {
   int place, row, position, begin;  // place: the row's in the order; row: −1 where there is no unit; begin and end: tiles
   int end, turn;  // turn: the warp that has the first tile
-  short group, chunk, chunks, ordinal;  // ordinal: 0 for the block's first item
-
-  __device__ bool isLastChunk() const { return chunk + 1 == chunks; }
+  short group, ordinal;  // ordinal: 0 for the block's first unit
 };
 
 /** A block's units, one after the other. */
-template <typename RowSpan, int WARPS>
+template <int KEYS, int WARPS>
 struct BlockUnits {
   const unsigned short *rowAt, *positionAt;  // by place, in shared memory
   int groups, items, window;
@@ -72,28 +70,21 @@ struct BlockUnits {
 
   __device__ int fixed() const { return 2 * static_cast<int>(gridDim.x); }  // items that are not drawn
   __device__ Unit of(int item, int turn, int ordinal) const {
-    Unit unit{0, -1, 0, 0, -1, turn, 0, 0, 1, static_cast<short>(ordinal)};
+    Unit unit{0, -1, 0, 0, -1, turn, 0, static_cast<short>(ordinal)};
     if (item >= items) return unit;
     unit.place = item / groups, unit.group = static_cast<short>(item % groups);
     unit.row = rowAt[unit.place], unit.position = positionAt[unit.place];
-    const RowSpan span(unit.position, window);
-    unit.chunks = static_cast<short>(span.chunks()), unit.begin = span.first, unit.end = span.end(0);
+    const WholeSpan<KEYS> span(unit.position, window);
+    unit.begin = span.first, unit.end = span.last;
     return unit;
   }
   /** Whether the unit after this one is drawn. Every block draws until it has drawn one that is not there. */
-  __device__ bool isDrawn(const Unit& last) const {
-    return last.row >= 0 && last.isLastChunk() && (last.ordinal > 0 || second >= items);
-  }
+  __device__ bool isDrawn(const Unit& last) const { return last.row >= 0 && (last.ordinal > 0 || second >= items); }
   static __device__ int draw() { return static_cast<int>(atomicAdd(&drawnItems, 1u)); }
   /** `drawn`: where the unit is. By one thread of the block, which it may be once alone for a draw. */
   __device__ Unit after(const Unit& last, int drawn) const {
     const int turn = (last.turn + last.end - last.begin + 1) & (WARPS - 1);
     if (last.row < 0) return last;
-    if (!last.isLastChunk()) {
-      Unit next = last;
-      next.chunk++, next.begin = last.end + 1, next.end = RowSpan(last.position, window).end(next.chunk), next.turn = turn;
-      return next;
-    }
     if (!isDrawn(last)) return of(second, turn, 1);
     // the last draw of all: each block has drawn once in vain
     if (drawn == max(0, items - fixed()) + static_cast<int>(gridDim.x) - 1) drawnItems = 0;

@@ -176,10 +176,7 @@ __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Tu
           for (int j = 0; j < 4; j++)
             if (2 * t + j % 2 < heads && key + j / 2 * 8 <= position)
               score[j] += a.bias[(head + 2 * t + j % 2) * a.biasLength + key + j / 2 * 8] * kLog2;
-        if (now == span.last || now == span.first)
-#pragma unroll
-          for (int j = 0; j < 4; j++)
-            if (key + j / 2 * 8 > position || key + j / 2 * 8 < firstKey) score[j] = -INFINITY;
+        if (now == span.last || now == span.first) hideKeys(score, key, firstKey, position);
       });
       __syncwarp();  // all lanes have read the tile
       pending--;

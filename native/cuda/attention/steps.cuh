@@ -50,9 +50,9 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
 }
 
 /** By blocks that go through many rows, for two or four query heads a kv head. */
-template <typename Cache, typename RowSpan, int WARPS>
+template <typename Cache, int WARPS>
 bool attendMany(const AttentionArgs& a, cudaStream_t stream) {
-  return launchAttentionMany<Cache, RowSpan, WARPS, 2>(a, stream) || launchAttentionMany<Cache, RowSpan, WARPS, 4>(a, stream);
+  return launchAttentionMany<Cache, WARPS, 2>(a, stream) || launchAttentionMany<Cache, WARPS, 4>(a, stream);
 }
 
 /** A row's bits depend on WARPS alone, and on its own position. */
@@ -75,7 +75,9 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
     using Cut = CutSpan<Cache::kKeys, kChunk, kLone>;
     if constexpr (Cache::kEachOfFew > 1) {
       const int64_t items = a.rows * a.groups, multiprocessors = multiprocessorsOfDevice();
-      if (a.mostChunks == 1 && items > 5 * multiprocessors && (a.tableWidth * kCacheBlock <= 1024 || getenv("ATTUNE_MANY") != nullptr) && attendMany<Cache, Whole, WARPS>(a, stream)) return true;
+      if (a.mostChunks == 1 && items > 5 * multiprocessors && (a.tableWidth * kCacheBlock <= 1024 || getenv("ATTUNE_MANY") != nullptr) &&
+          attendMany<Cache, WARPS>(a, stream))
+        return true;
     }
     // In 8 bits two kv heads a block, where that leaves a block for nearly every place: a layer of 64, 128 and 256 rows of 384 keys 35.5, 55.6
     // and 91.4 µs in place of 35.9, 58.7 and 97.1. With 16 bits, or with rows in several chunks, of mixed lengths, it is slower.

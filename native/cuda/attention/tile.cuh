@@ -64,6 +64,13 @@ __device__ inline void putIntoTile(T* tile, int row, const T* newest) {
   }
 }
 
+/** Of a row's first and last tile: hides the scores (RunningAttention) of keys that are not among those from `first` to `last`. */
+__device__ inline void hideKeys(float (&score)[4], int key, int first, int last) {
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    if (key + j / 2 * 8 > last || key + j / 2 * 8 < first) score[j] = -INFINITY;
+}
+
 /** For what a caller has nothing to do. */
 struct Nothing {
   __device__ void operator()() const {}

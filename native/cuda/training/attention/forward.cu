@@ -1,6 +1,7 @@
 // Forward: a block has 64 rows (queries of all heads of a kv head) of one sequence and goes through the keys that they see, with a
 // running maximum and sum. Keys and values come in two stages: one is copied while the other is used.
 #include "cuda/training/attention/groups.h"
+#include "cuda/training/attention/peaks.cuh"
 #include "cuda/training/attention/tiles.cuh"
 
 namespace attune {
@@ -64,11 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads, D == 64 ? 4 : 3) forwardKernel(
       float top = peak[j];
 #pragma unroll
       for (int i = 0; i < 2 * kTiles; i++) top = fmaxf(top, fmaxf(scores[i][2 * j], scores[i][2 * j + 1]));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 2));
-      const float base = top * scale;  // a row sees the first key, so it is finite
-      fade[j] = powerOf2(peak[j] * scale - base);
-      peak[j] = top;
+      const float base = raisePeak(peak[j], fade[j], top, scale);
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < 2 * kTiles; i++)

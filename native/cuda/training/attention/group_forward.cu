@@ -8,6 +8,7 @@
 
 #if CUDART_VERSION >= 12050
 #include "cuda/training/attention/group.cuh"
+#include "cuda/training/attention/peaks.cuh"
 
 namespace attune {
 namespace {
@@ -140,11 +141,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       float top = peak[j];
 #pragma unroll
       for (int i = 2 * j; i < kKeys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 2));
-      const float base = top * scale;  // a row sees the first key, so it is finite
-      fade[j] = powerOf2(peak[j] * scale - base);
-      peak[j] = top;
+      const float base = raisePeak(peak[j], fade[j], top, scale);
       float sum = 0;
 #pragma unroll
       for (int i = 2 * j; i < kKeys / 2; i += 4)

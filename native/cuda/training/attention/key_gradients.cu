@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kBlockThreads, kKeyBlocksAtOnce) keyGradientsK
   const CausalAttentionArgs& a = b.forward;
   const int splits = kFamilies ? static_cast<int>(clusterSize()) : 1, split = kFamilies ? static_cast<int>(clusterRank()) : 0;
   const Part<TILES> part(a, blockIdx.x / splits);
-  if (part.place.length == 0) return;
+  if (part.place.length == 0) return;  // without a wait: some block of every launch has keys (causal_attention.cc), and waits for all
   const int firstKey = part.place.tile * kBlockRows, keyCount = part.place.length - firstKey, firstRow = firstKey * part.share;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int warpKey = firstKey + warp * kTile;
