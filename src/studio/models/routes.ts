@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
+import { suggestion } from '../../errors.ts';
 import { kebabCase } from '../../runs/index.ts';
 import { ApiError } from '../../serve/api-error.ts';
 import type { Job, ModelInspection } from '../api/models.ts';
@@ -22,6 +23,12 @@ const quantiseRequest = z.object({
   quantType: z.enum(['int8', 'int4']),
   options: z.record(z.string().regex(/^[a-z][A-Za-z]{0,40}$/), scalar).default({}),
 });
+/** Options of `attune quantize`, by these names alone: another name of one (`out`, `datasetName`) would pass its check by. */
+const quantiseOptions: readonly string[] = [
+  ...['dataset', 'split', 'subset', 'onBadRow', 'task', 'evalBatchSize', 'evalNumBatches', 'maxLength', 'seed'],
+  ...['numPrompts', 'promptFormat', 'system', 'maxNewTokens', 'temperature', 'promptMaxLength'],
+  ...['skipSave', 'outputDir', 'dtype', 'device', 'json'],
+];
 const exportRequest = z.object({
   model,
   format: z.enum(['merged', 'gguf']),
@@ -51,9 +58,9 @@ export function modelRoutes({ catalogue, places, processes, above }: ModelParts)
     post('/api/models/quantise', ({ body }): Job => {
       const { model: name, kind, quantType, options } = parsed(quantiseRequest, body);
       const source = places.find(name);
-      const given = ['model', 'checkpoint', 'quantType', 'config'].find((key) => key in options);
+      const given = Object.keys(options).find((key) => !quantiseOptions.includes(key));
       if (given !== undefined)
-        throw new ApiError(400, `options.${given} is not taken here: the request itself names the model.`, {
+        throw new ApiError(400, `options.${given} is not taken here.${suggestion(given, quantiseOptions)}`, {
           code: 'invalid',
           param: `options.${given}`,
         });
