@@ -252,7 +252,10 @@ describe('a training', () => {
 describe('models', () => {
   it('quantises a policy into the studio’s folder and nowhere else', async () => {
     const asked = { model: tiny, kind: 'policy', quantType: 'int8' };
-    for (const outputDir of ['../x', '/tmp/x', '.', 'a\0b'])
+    const outside = temporaryFolder();
+    symlinkSync(outside, join(root, 'way-out'));
+    symlinkSync(join(outside, 'not-yet'), join(root, 'dangling'));
+    for (const outputDir of ['../x', '/tmp/x', '.', 'a\0b', 'way-out', 'way-out/x', 'dangling'])
       expect((await client.post('/api/models/quantise', { ...asked, options: { outputDir } })).status).toBe(400);
     expect((await client.post('/api/models/quantise', { ...asked, quantType: 'int2' })).status).toBe(400);
     expect((await client.post('/api/models/quantise', { ...asked, model: '/etc' })).status).toBe(404);
@@ -266,6 +269,7 @@ describe('models', () => {
     expect([stream.events.at(-1)?.data.error, stream.events.at(-1)?.data.state]).toEqual([undefined, 'done']);
     const { models } = (await client.get('/api/models')).json;
     expect(models.map(({ kind }: { kind: string }) => kind)).toContain('quantised');
+    removeFolder(outside);
   });
 
   it('serves a model to any client until it is stopped, and lists the server', async () => {

@@ -1,5 +1,5 @@
 /** Routes of models: the list, what one is, and its quantised and exported copies, which are made by processes. */
-import { existsSync } from 'node:fs';
+import { existsSync, lstatSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { suggestion } from '../../errors.ts';
@@ -91,12 +91,14 @@ function flag(name: string, value: string | number | boolean): string[] {
   return [`--${kebabCase(name)}=${value}`];
 }
 
-/** A path to be written: below the root, and so is the folder that it comes into, with all links followed. */
+/** A path to be written: below the root, and so is the folder that it comes into, and what is there, with all links followed. */
 function newPath(root: Root, given: string): string {
   const path = resolve(root.path, given);
   let folder = dirname(path);
   while (!existsSync(folder) && dirname(folder) !== folder) folder = dirname(folder);
-  if (given.includes('\0') || root.find(folder) === undefined || !root.holds(path) || path === root.path)
+  const isOwn = (place: string) => root.find(place) !== undefined;
+  const isThere = !given.includes('\0') && lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+  if (given.includes('\0') || !isOwn(folder) || !root.holds(path) || path === root.path || (isThere && !isOwn(path)))
     throw new ApiError(400, `"${given.slice(0, 200)}" is no path below the studio's folder.`, {
       code: 'invalid',
       param: 'out',
