@@ -97,11 +97,24 @@ function newPath(root: Root, given: string): string {
   let folder = dirname(path);
   while (!existsSync(folder) && dirname(folder) !== folder) folder = dirname(folder);
   const isOwn = (place: string) => root.find(place) !== undefined;
-  const isThere = !given.includes('\0') && lstatSync(path, { throwIfNoEntry: false }) !== undefined;
-  if (given.includes('\0') || !isOwn(folder) || !root.holds(path) || path === root.path || (isThere && !isOwn(path)))
+  if (
+    given.includes('\0') ||
+    !isOwn(folder) ||
+    !root.holds(path) ||
+    path === root.path ||
+    (isLink(path) && !isOwn(path))
+  )
     throw new ApiError(400, `"${given.slice(0, 200)}" is no path below the studio's folder.`, {
       code: 'invalid',
       param: 'out',
     });
   return path;
+}
+
+function isLink(path: string): boolean {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
+  } catch {
+    return false; // below a file
+  }
 }
