@@ -1,10 +1,15 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { attune } from '../../tests/support/command-line.ts';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { promptWriter } from '../rollouts/opening.ts';
+import { taskEvalPrompts } from '../rollouts/task-prompts.ts';
+import { countTrainedOn } from '../rollouts/trained-prompts.ts';
+import { Tokenizer } from '../text/index.ts';
+import { policySchema } from '../trainers/policy/config.ts';
 import { trainPolicy } from '../trainers/policy/policy.ts';
 import { policyNames } from './evaluate-policy.ts';
 
@@ -18,6 +23,7 @@ it.each([
 describe('prompts that the run was trained on', () => {
   const folder = mkdtempSync(join(tmpdir(), 'attune-evaluate-policy-'));
   afterAll(() => rmSync(folder, { recursive: true }));
+  afterEach(() => void vi.unstubAllEnvs());
   const at = (name: string) => join(folder, name);
   const run = at('runs/first');
 
@@ -69,6 +75,21 @@ describe('prompts that the run was trained on', () => {
     expect(told).toBe(trained);
     expect(err).toContain(`Note: ${trained} of these ${prompts} prompts are among those that`);
     expect(page).toContain(`${prompts} prompts, ${trained} of them trained on`);
+  });
+
+  it('are not known where the hub, which has the run’s data, does not answer, and not asked for with problems of tasks', async () => {
+    cpSync(run, at('runs/elsewhere'), { recursive: true });
+    const path = at('runs/elsewhere/final/train_config.json');
+    const config = JSON.parse(readFileSync(path, 'utf8')) as object;
+    writeFileSync(path, JSON.stringify({ ...config, dataset: 'nobody/nothing' }));
+    vi.stubEnv('HF_ENDPOINT', 'http://127.0.0.1:9');
+    const { told, err } = await evaluated('--model', at('runs/elsewhere'), '--num-prompts', '4');
+    expect([told, err.includes('trains on')]).toEqual([undefined, false]);
+    const tokenizer = await Tokenizer.load(at('model'));
+    const writer = promptWriter(policySchema.parse({ task: 'gcd' }), tokenizer);
+    const problems = taskEvalPrompts(writer, { tasks: 'gcd', seed: 1, count: 2 });
+    const trained = policySchema.parse({ ...config, dataset: at('not-there.jsonl') });
+    expect(await countTrainedOn(trained, problems, tokenizer)).toBeUndefined();
   });
 
   it('are not known of a model that is no run', async () => {

@@ -3,7 +3,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { joinWorld } from '../dist/world.ts';
-import { UserError } from '../errors.ts';
+import { AttuneError, UserError } from '../errors.ts';
 import { evaluatePolicy } from '../evaluate/policy.ts';
 import { type PolicyEvaluationHeading, summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
 import { resolveModel } from '../hub/hub.ts';
@@ -152,7 +152,7 @@ async function run(config: Config): Promise<void> {
   print(`\nwritten to ${shown(resolve(outputDir))}`);
 }
 
-/** How many prompts the model's own run trains on; undefined where it is no policy run, or its data are gone. */
+/** How many prompts the model's own run trains on; undefined where it is no policy run, or its data are gone or on a hub that does not answer. */
 async function trainedOnBy(model: string, prompts: readonly PolicyPrompt[], tokenizer: Tokenizer) {
   const path = await resolveModel(model);
   const run = dirname(path);
@@ -161,7 +161,7 @@ async function trainedOnBy(model: string, prompts: readonly PolicyPrompt[], toke
     const { config } = resolveConfig(policySchema, { checkpoint: checkpointConfig({ path, run }) });
     return await countTrainedOn(config, prompts, tokenizer);
   } catch (error) {
-    if (error instanceof UserError) return undefined;
+    if (error instanceof AttuneError) return undefined;
     throw error;
   }
 }

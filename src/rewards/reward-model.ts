@@ -16,7 +16,7 @@ import { headOutputBatches, type LoadOptions, loadModel, type Model, type Precis
 import { precisions, scoresFast } from '../models/precision.ts';
 import { Tokenizer } from '../text/index.ts';
 import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';
-import { RewardReader } from './reward-reader.ts';
+import { type ReadText, RewardReader } from './reward-reader.ts';
 import { checkItems, type RewardItem, type RewardScorer, type ScoreOptions } from './scorer.ts';
 
 /** The names of the step aggregations. */
@@ -39,7 +39,10 @@ export interface RewardModelOptions {
 
 /** Options of a reward model's call. */
 export interface ModelScoreOptions extends ScoreOptions {
-  /** Most tokens that go through the model before other work may run, where the model was given no `tokenBudget` of its own. */
+  /**
+   * Most tokens that go through the model before other work may run, where the model was given no `tokenBudget` of its own; for
+   * long texts twice the longest.
+   */
   tokenBudget?: number;
 }
 
@@ -126,9 +129,10 @@ export class RewardModelScorer implements RewardScorer {
     if (onTruncated !== undefined)
       for (const [i, item] of items.entries()) if (sequences[i]?.truncated) onTruncated(item);
     const outputs: Float32Array[] = [];
-    const { tokenBudget = options.tokenBudget, precision } = this.#options;
+    const { precision } = this.#options;
     for (let start = 0; start < sequences.length; start += 64) {
       const some = sequences.slice(start, start + 64);
+      const tokenBudget = this.#options.tokenBudget ?? budgetFor(some, options);
       signal?.throwIfAborted();
       // Batch by batch, so that other work can run between them and a long list can be aborted.
       for (const batch of headOutputBatches(this.model, some, { tokenBudget, precision })) {
@@ -204,4 +208,9 @@ function adapterTask(folder: string): string | undefined {
   const path = join(folder, 'adapter_config.json');
   if (!existsSync(path)) return undefined;
   return (JSON.parse(readFileSync(path, 'utf8')) as { task_type?: string | null }).task_type ?? undefined;
+}
+
+/** One text takes as long as it takes. Room for two lets responses to one long prompt share it: alone, each would read it anew. */
+function budgetFor(texts: readonly ReadText[], { tokenBudget }: ModelScoreOptions): number | undefined {
+  return tokenBudget && texts.reduce((most, { ids }) => Math.max(most, 2 * ids.length), tokenBudget);
 }

@@ -70,10 +70,14 @@ export class TaskPrompts implements PromptSource {
 
   /** The problems that it draws from, whatever the spelling and the order of the tasks, and one of them as it is written. */
   get fingerprint(): string {
-    const used = this.#whole.parts.filter(({ weight }) => weight > 0);
+    const used = this.#whole.parts
+      .filter(({ weight }) => weight > 0)
+      .toSorted((a, b) => compare(a.task.name, b.task.name) || a.lowest - b.lowest || a.weight - b.weight);
     const whole = used.reduce((sum, { weight }) => sum + weight, 0);
-    const tasks = used.map(({ task, lowest, highest, weight }) => [task.name, lowest, highest, weight / whole]);
-    const { task, lowest } = used.toSorted((a, b) => (a.task.name < b.task.name ? -1 : 1))[0] as (typeof used)[0];
+    // Shares of the same weights in other units differ in their last digits.
+    const share = (weight: number) => Number((weight / whole).toPrecision(9));
+    const tasks = used.map(({ task, lowest, highest, weight }) => [task.name, lowest, highest, share(weight)]);
+    const { task, lowest } = used[0] as (typeof used)[0];
     const { text } = this.#writer.write(0, task.generate(0, lowest).prompt) ?? {};
     const facts = [tasks.map((each) => JSON.stringify(each)).sort(), text, this.#options.curriculum !== undefined];
     return createHash('sha256').update(JSON.stringify(facts)).digest('hex');
@@ -163,3 +167,5 @@ export function taskEvalPrompts(
   }
   return prompts;
 }
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

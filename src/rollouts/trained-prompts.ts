@@ -10,7 +10,10 @@ export async function countTrainedOn(
   tokenizer: Tokenizer,
 ): Promise<number | undefined> {
   // Test problems of tasks are never trained on, whatever the seed.
-  if (config.task !== undefined) return prompts.every(({ example }) => example !== undefined) ? 0 : undefined;
+  const areOfTasks = prompts.every(({ example }) => example !== undefined);
+  if (config.task !== undefined) return areOfTasks ? 0 : undefined;
+  // A whole dataset, which may be on the hub, is not read for problems that it hardly has.
+  if (areOfTasks) return undefined;
   if (config.dataset === undefined) return undefined; // rows of a program
   const { train } = await openPrompts(config, tokenizer);
   const trained = new Set(train.map(asked));

@@ -77,7 +77,8 @@ describe('fields that are not offered', () => {
     const call = { ...f, function: { name: 'f', arguments: '{}' }, id: 'call_1', index: 0 };
     const given = { role: 'assistant', content: 'Yes', refusal: null, annotations: null, tool_calls: null };
     const called = { role: 'assistant', content: null, refusal: null, tool_calls: [call] };
-    const result = { role: 'tool', content: '1', tool_call_id: 'call_1' };
+    const hint = { type: 'text', text: '1', prompt_cache_breakpoint: { mode: 'explicit' }, cache_control: null };
+    const result = { role: 'tool', content: [hint], tool_call_id: 'call_1' };
     expect(await chat({ messages: [...question, given, ...question, called, result], tools: [f] })).toMatchObject({
       status: 200,
     });

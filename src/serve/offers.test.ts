@@ -144,6 +144,17 @@ describe('/v1/score', () => {
     expect(((await scored).body.data as { score: number }[]).map(({ score }) => score)).toEqual(scores);
   });
 
+  it('reads a long prompt once for several responses', async () => {
+    const scorer = registry.findReward('judge');
+    const passes = vi.spyOn(scorer.model.decoder, 'forwardAt');
+    const prompt = [{ role: 'user' as const, content: 'abu '.repeat(100) }];
+    const long = Array.from({ length: 8 }, (_, i) => ({ prompt, response: `It is ${i}.` }));
+    const scores = await scorer.score(long, { tokenBudget: 64 });
+    expect(passes.mock.calls.length).toBeLessThan(4);
+    passes.mockRestore();
+    expect(scores).toEqual(await scorer.score(long));
+  });
+
   it('stops when the client goes away', async () => {
     const entries: RequestEntry[] = [];
     await using watched = await serve(registry, { port: 0, onRequest: (entry) => void entries.push(entry) });

@@ -5,29 +5,36 @@ import { expectation } from '../expectation.ts';
 import { lookup } from '../lookup.ts';
 import { ApiError } from './api-error.ts';
 
-const text = z.union([
-  z.string(),
-  z
-    .array(z.strictObject({ type: z.literal('text'), text: z.string() }))
-    .transform((parts) => parts.map((part) => part.text).join('')),
-]);
-
-const toolCall = z.strictObject({
-  id: z.string().optional(),
-  type: z.literal('function').optional(),
-  /** Of a stream's delta; a client may send it back. */
-  index: z.number().optional(),
-  function: z.strictObject({ name: z.string(), arguments: z.string() }),
-});
-
-/** Clients send messages back as they were given, with fields that are null. */
-const withoutNulls = (value: unknown): unknown =>
+/**
+ * Clients send messages back as they were given: with fields that are null, and with those that they added themselves. OpenAI's
+ * client puts `parsed` and `parsed_arguments` into what it has read, and `runTools` returns them. `annotations` are of OpenAI's
+ * own searches; hints for a cache do not change the response.
+ */
+const asGiven = (own: readonly string[]) => (value: unknown) =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? Object.fromEntries(Object.entries(value).filter(([, each]) => each !== null))
+    ? Object.fromEntries(Object.entries(value).filter(([name, each]) => each !== null && !own.includes(name)))
     : value;
 
+const textPart = z.preprocess(
+  asGiven(['prompt_cache_breakpoint', 'cache_control']),
+  z.strictObject({ type: z.literal('text'), text: z.string() }),
+);
+
+const text = z.union([z.string(), z.array(textPart).transform((parts) => parts.map((part) => part.text).join(''))]);
+
+const toolCall = z.preprocess(
+  asGiven([]),
+  z.strictObject({
+    id: z.string().optional(),
+    type: z.literal('function').optional(),
+    /** Of a stream's delta; a client may send it back. */
+    index: z.number().optional(),
+    function: z.preprocess(asGiven(['parsed_arguments']), z.strictObject({ name: z.string(), arguments: z.string() })),
+  }),
+);
+
 const message = z.preprocess(
-  withoutNulls,
+  asGiven(['parsed', 'annotations']),
   z
     .strictObject({
       role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
@@ -165,7 +172,8 @@ export const scoreRequest = z.object({
 
 /** Fields that do not change the response; clients often send them. */
 const harmless = new Set([
-  ...['store', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key', 'verbosity'],
+  ...['store', 'metadata', 'service_tier', 'safety_identifier', 'verbosity'],
+  ...['prompt_cache_key', 'prompt_cache_options', 'prompt_cache_retention'],
 ]);
 /** Fields that would change the response, and their values that do not. */
 const neutral: Record<string, (value: unknown) => boolean> = {

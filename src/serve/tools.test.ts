@@ -127,6 +127,31 @@ describe("tools with OpenAI's client", () => {
     expect(made.usage?.prompt_tokens).toBeGreaterThan((short.usage?.prompt_tokens ?? 0) + 10);
   });
 
+  it("takes back messages with what OpenAI's client adds to them", async () => {
+    let calls = 0;
+    const { parameters } = clock.function;
+    const noon = { name: 'clock', description: '', parameters, parse: JSON.parse, function: () => `noon ${++calls}` };
+    const more = { tool_choice: 'required' as const, parallel_tool_calls: false };
+    const run = client.chat.completions.runTools(
+      { ...asked, ...more, tools: [{ type: 'function', function: noon }] },
+      { maxChatCompletions: 2 },
+    );
+    await run.done();
+    expect(calls).toBe(2);
+    const call = { id: 'call_1', type: 'function' as const, function: { name: 'clock', arguments: '{}' } };
+    const made = await client.chat.completions.create({
+      ...{ ...asked, max_tokens: 2, tools: [clock] },
+      messages: [
+        ...question,
+        { role: 'assistant', tool_calls: [{ ...call, function: { ...call.function, parsed_arguments: {} } }] } as never,
+        { role: 'tool', tool_call_id: 'call_1', content: 'noon' },
+        { role: 'assistant', content: '{}', parsed: { a: 1 }, annotations: [] } as never,
+        ...question,
+      ],
+    });
+    expect(made.choices).toHaveLength(1);
+  });
+
   it('a choice that is not among the tools is refused', async () => {
     const other = { type: 'function' as const, function: { name: 'other' } };
     await expect(client.chat.completions.create({ ...asked, tools: [weather], tool_choice: other })).rejects.toThrow(

@@ -1,5 +1,5 @@
 /** The train form against the commands themselves: its check, and a real training started, stopped and resumed from it. */
-import { symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -8,6 +8,7 @@ import type { Job, RunDetail, RunRow, StartAnswer, TrainCheck, TrainSchema } fro
 import { argumentsOf } from '../../src/studio/commands/command-line.ts';
 import { type Client, openStudio, removeFolder, temporaryFolder } from '../../src/studio/studio.test-support.ts';
 import { policySchema } from '../../src/trainers/policy/config.ts';
+import { trainPreference } from '../../src/trainers/preference/preference.ts';
 
 const repository = join(import.meta.dirname, '../..');
 const tiny = join(repository, 'models/tiny');
@@ -133,7 +134,43 @@ describe('the form', () => {
       client.post('/api/models/quantise', { model: tiny, kind: 'policy', quantType: 'int8', options });
     for (const options of [{ model: outside }, { config: 'x.yaml' }, { checkpoint: outside }])
       expect((await quantise(options)).status).toBe(400);
+    // Other names of the same options.
+    for (const options of [
+      { out: outside },
+      { output: outside },
+      { datasetName: secret },
+      { rewardModelPath: outside },
+    ])
+      expect((await quantise(options)).status).toBe(400);
+    expect(await faults({ dataset_name: secret })).toEqual(['dataset']);
+    expect(await faults({ out: outside })).toEqual(['outputDir']);
     expect((await quantise({ dataset: secret })).status).toBe(404);
+    removeFolder(outside);
+  });
+
+  it('resumes only runs of its folders, and reads for them only what lies there', async () => {
+    const outside = temporaryFolder();
+    const row = { prompt: 'p', chosen: 'a long answer', rejected: 'another answer' };
+    writeFileSync(join(outside, 'pairs.jsonl'), `${JSON.stringify(row)}\n`.repeat(4));
+    cpSync(join(outside, 'pairs.jsonl'), join(root, 'own.jsonl'));
+    const { task: _, groupSize: __, maxNewTokens: ___, evalNumPrompts: ____, ...pairs } = small;
+    const trained = { ...pairs, dataset: join(root, 'own.jsonl'), maxSteps: 1, validationSplit: 0, reportTo: [] };
+    const [inside, elsewhere] = [join(root, 'dpo'), join(outside, 'dpo')];
+    for (const outputDir of [inside, elsewhere])
+      await trainPreference({ ...trained, lr: 1e-5, outputDir, runName: 'a', saveSteps: 1, epochs: 2 });
+    const faults = async (values: object) =>
+      (await check({ maxSteps: 2, ...values }, 'preference')).faults.map(({ field }) => field);
+    expect(await faults({ resumeFrom: join(inside, 'a') })).toEqual([]);
+    expect(await faults({ resumeFrom: join(elsewhere, 'a') })).toEqual(['resumeFrom']);
+    expect(await faults({ resumeFromCheckpoint: join(elsewhere, 'a') })).toEqual(['resumeFrom']);
+    writeFileSync(join(root, 'resume.yaml'), `resume_from: ${join(elsewhere, 'a')}\n`);
+    expect(await faults({ config: join(root, 'resume.yaml') })).toContain('resumeFrom');
+    writeFileSync(join(root, 'other.yaml'), `dataset: ${join(outside, 'pairs.jsonl')}\n`);
+    const byFile = { resumeFrom: join(inside, 'a'), config: join(root, 'other.yaml') };
+    expect(await faults(byFile)).toContain('dataset');
+    expect(await faults({ resumeFrom: join(inside, 'a'), datasetName: join(outside, 'pairs.jsonl') })).toContain(
+      'dataset',
+    );
     removeFolder(outside);
   });
 
@@ -215,7 +252,10 @@ describe('a training', () => {
 describe('models', () => {
   it('quantises a policy into the studio’s folder and nowhere else', async () => {
     const asked = { model: tiny, kind: 'policy', quantType: 'int8' };
-    for (const outputDir of ['../x', '/tmp/x', '.', 'a\0b'])
+    const outside = temporaryFolder();
+    symlinkSync(outside, join(root, 'way-out'));
+    symlinkSync(join(outside, 'not-yet'), join(root, 'dangling'));
+    for (const outputDir of ['../x', '/tmp/x', '.', 'a\0b', 'way-out', 'way-out/x', 'dangling'])
       expect((await client.post('/api/models/quantise', { ...asked, options: { outputDir } })).status).toBe(400);
     expect((await client.post('/api/models/quantise', { ...asked, quantType: 'int2' })).status).toBe(400);
     expect((await client.post('/api/models/quantise', { ...asked, model: '/etc' })).status).toBe(404);
@@ -229,6 +269,7 @@ describe('models', () => {
     expect([stream.events.at(-1)?.data.error, stream.events.at(-1)?.data.state]).toEqual([undefined, 'done']);
     const { models } = (await client.get('/api/models')).json;
     expect(models.map(({ kind }: { kind: string }) => kind)).toContain('quantised');
+    removeFolder(outside);
   });
 
   it('serves a model to any client until it is stopped, and lists the server', async () => {

@@ -28,9 +28,9 @@ export async function* readCsv(path: string, bad: BadRow): AsyncGenerator<Locate
   }
 }
 
-/** Of two columns of one name a row would keep the last. */
+/** Of two columns of one name a row would keep the last. Those without a name, which spreadsheets leave behind, nobody asks for. */
 function refuseTwice(header: readonly string[], place: string): void {
-  const twice = [...new Set(header.filter((name, i) => header.indexOf(name) !== i))];
+  const twice = [...new Set(header.filter((name, i) => name.trim() !== '' && header.indexOf(name) !== i))];
   if (twice.length === 0) return;
   const places = twice.map((name) => {
     const columns = header.flatMap((each, i) => (each === name ? [i + 1] : []));

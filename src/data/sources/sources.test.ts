@@ -160,6 +160,12 @@ describe('csv', () => {
     );
   });
 
+  it('takes columns without a name, as spreadsheets write them, however many there are', async () => {
+    const { rows } = await readAll(write('sheet.csv', 'prompt,chosen,, \nq,a,,\n'));
+    expect(rows).toMatchObject([{ prompt: 'q', chosen: 'a' }]);
+    expect((await readAll(write('spaces.csv', 'a,,\n1,,\n'))).rows).toMatchObject([{ a: '1' }]);
+  });
+
   it('names rows with too many fields, loose quotes and quotes that never close', async () => {
     const { rows, bad } = await readAll(write('bad.csv', 'a,b\n1,2,3\n"x"y,2\n3,4\n"open,5\n6,7\n'));
     expect(rows).toEqual([{ a: '3', b: '4' }]);

@@ -1,7 +1,8 @@
 /** Routes of models: the list, what one is, and its quantised and exported copies, which are made by processes. */
-import { existsSync } from 'node:fs';
+import { existsSync, lstatSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
+import { suggestion } from '../../errors.ts';
 import { kebabCase } from '../../runs/index.ts';
 import { ApiError } from '../../serve/api-error.ts';
 import type { Job, ModelInspection } from '../api/models.ts';
@@ -22,6 +23,12 @@ const quantiseRequest = z.object({
   quantType: z.enum(['int8', 'int4']),
   options: z.record(z.string().regex(/^[a-z][A-Za-z]{0,40}$/), scalar).default({}),
 });
+/** Options of `attune quantize`, by these names alone: another name of one (`out`, `datasetName`) would pass its check by. */
+const quantiseOptions: readonly string[] = [
+  ...['dataset', 'split', 'subset', 'onBadRow', 'task', 'evalBatchSize', 'evalNumBatches', 'maxLength', 'seed'],
+  ...['numPrompts', 'promptFormat', 'system', 'maxNewTokens', 'temperature', 'promptMaxLength'],
+  ...['skipSave', 'outputDir', 'dtype', 'device', 'json'],
+];
 const exportRequest = z.object({
   model,
   format: z.enum(['merged', 'gguf']),
@@ -51,9 +58,9 @@ export function modelRoutes({ catalogue, places, processes, above }: ModelParts)
     post('/api/models/quantise', ({ body }): Job => {
       const { model: name, kind, quantType, options } = parsed(quantiseRequest, body);
       const source = places.find(name);
-      const given = ['model', 'checkpoint', 'quantType', 'config'].find((key) => key in options);
+      const given = Object.keys(options).find((key) => !quantiseOptions.includes(key));
       if (given !== undefined)
-        throw new ApiError(400, `options.${given} is not taken here: the request itself names the model.`, {
+        throw new ApiError(400, `options.${given} is not taken here.${suggestion(given, quantiseOptions)}`, {
           code: 'invalid',
           param: `options.${given}`,
         });
@@ -84,15 +91,30 @@ function flag(name: string, value: string | number | boolean): string[] {
   return [`--${kebabCase(name)}=${value}`];
 }
 
-/** A path to be written: below the root, and so is the folder that it comes into, with all links followed. */
+/** A path to be written: below the root, and so is the folder that it comes into, and what is there, with all links followed. */
 function newPath(root: Root, given: string): string {
   const path = resolve(root.path, given);
   let folder = dirname(path);
   while (!existsSync(folder) && dirname(folder) !== folder) folder = dirname(folder);
-  if (given.includes('\0') || root.find(folder) === undefined || !root.holds(path) || path === root.path)
+  const isOwn = (place: string) => root.find(place) !== undefined;
+  if (
+    given.includes('\0') ||
+    !isOwn(folder) ||
+    !root.holds(path) ||
+    path === root.path ||
+    (isLink(path) && !isOwn(path))
+  )
     throw new ApiError(400, `"${given.slice(0, 200)}" is no path below the studio's folder.`, {
       code: 'invalid',
       param: 'out',
     });
   return path;
+}
+
+function isLink(path: string): boolean {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
+  } catch {
+    return false; // below a file
+  }
 }

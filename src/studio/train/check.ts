@@ -33,7 +33,7 @@ type Checked = Pick<TrainCheck, 'faults' | 'plan' | 'planFailure'>;
 
 async function checkedOnce(verb: TrainVerb, values: Values, places: ModelPlaces, withPlan: boolean): Promise<Checked> {
   // What is typed is looked at before any of it is opened.
-  const outside = outsideFaults(values, places);
+  const outside = outsideFaults(values, places, verb.schema);
   if (outside.length > 0) return { faults: outside };
   const { faults, resolved } = await resolvedForm(verb, values);
   if (resolved !== undefined) faults.push(...resolvedFaults(resolved, places));

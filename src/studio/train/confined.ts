@@ -4,7 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { type ConfigSchema, camelCase, kebabCase, type ResolvedRun } from '../../runs/index.ts';
+import { acceptedNames, type ConfigSchema, camelCase, kebabCase, type ResolvedRun } from '../../runs/index.ts';
 import type { FieldFault } from '../api/session.ts';
 import type { ModelPlaces } from '../commands/places.ts';
 import type { Root } from '../http/folder.ts';
@@ -12,16 +12,32 @@ import { picks } from './fields.ts';
 
 type Values = Readonly<Record<string, unknown>>;
 
-/** Faults of values as they were typed. */
-export function outsideFaults(values: Values, places: ModelPlaces): FieldFault[] {
+/** Faults of values as they were typed, by whichever of a field's names. */
+export function outsideFaults(typed: Values, places: ModelPlaces, schema: ConfigSchema): FieldFault[] {
+  const names = acceptedNames(schema);
+  const values: Record<string, unknown> = {};
+  // Of a field that is given twice both are looked at.
+  for (const [name, value] of Object.entries(typed)) {
+    const field = names.get(camelCase(name)) ?? camelCase(name);
+    values[field] = Object.hasOwn(values, field) ? [values[field], value].flat() : value;
+  }
   return [...codeFaults(values, places.root), ...readFaults(values, places), ...writeFaults(values, places.root)];
 }
 
-/** Faults of what a config file brings along, and of what a run to be resumed does: its data was its own user's choice, its code is checked. */
-export function resolvedFaults({ config, resume }: ResolvedRun<ConfigSchema>, places: ModelPlaces): FieldFault[] {
+/**
+ * Faults of what a config file brings along, and of what a run to be resumed does: the run lies where the studio may read, its
+ * data was its own user's choice, its code is checked.
+ */
+export function resolvedFaults(
+  { config, resume, sources }: ResolvedRun<ConfigSchema>,
+  places: ModelPlaces,
+): FieldFault[] {
   const values = config as Values;
   const faults = codeFaults(values, places.root);
-  if (resume !== undefined) return faults;
+  if (resume !== undefined) {
+    const given = Object.entries(values).filter(([name]) => sources[name] !== 'the checkpoint');
+    return [...faults, ...readFaults({ ...Object.fromEntries(given), resumeFrom: resume.path }, places)];
+  }
   const { outputDir } = values;
   const written = typeof outputDir === 'string' ? writeFaults({ outputDir }, places.root) : [];
   return [...faults, ...readFaults(values, places), ...written];
@@ -64,10 +80,8 @@ function writeFaults(values: Values, root: Root): FieldFault[] {
 /** Fields that hold text, by their names in camelCase. */
 const texts = (values: Values, takes: (name: string) => boolean): [string, string][] =>
   Object.entries(values).flatMap(([name, value]) =>
-    takes(camelCase(name))
-      ? [value]
-          .flat()
-          .flatMap((each): [string, string][] => (typeof each === 'string' ? [[camelCase(name), each]] : []))
+    takes(name)
+      ? [value].flat().flatMap((each): [string, string][] => (typeof each === 'string' ? [[name, each]] : []))
       : [],
   );
 

@@ -163,6 +163,19 @@ describe('prompts', () => {
     expect(two.epoch).toBe(1);
   });
 
+  it('of the same tasks have one fingerprint, whatever their order and the unit of their weights', () => {
+    const writer = new PromptWriter(tokenizer);
+    const print = (tasks: string) => new TaskPrompts(writer, { tasks, seed: 1 }).fingerprint;
+    for (const [tasks, same] of [
+      ['gcd*0.1,lcm*0.2,chain_sum*0.3', 'chain_sum*0.3,lcm*0.2,gcd*0.1'],
+      ['gcd*1,lcm*3,chain_sum*7', 'gcd*0.1,lcm*0.3,chain_sum*0.7'],
+      ['gcd:1,gcd:2', 'gcd:2,gcd:1'],
+    ] as const)
+      expect(print(tasks)).toBe(print(same));
+    expect(print('gcd:1,gcd:2')).not.toBe(print('gcd:1,gcd:3'));
+    expect(print('gcd,lcm*1.001')).not.toBe(print('gcd,lcm'));
+  });
+
   it('of tasks never meet the evaluation’s, and get harder with success', () => {
     const writer = new PromptWriter(tokenizer);
     const held = new Set(taskEvalPrompts(writer, { tasks: 'chain_sum:1', seed: 1, count: 15 }).map(({ text }) => text));
