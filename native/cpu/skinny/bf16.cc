@@ -142,7 +142,7 @@ void lanesProduct(const Product& p) {
       float sums[kGroup * kBlock];
       SkinnyProduct<float> part{x.data() + row * words, reinterpret_cast<const float*>(w), nullptr, sums, rows, items, kBlock};
       if (rows <= Kind::kRows) {
-        for (int64_t at = 0; at < kBlock; at += Kind::kColumns) few<Kind>(rows, part, 0, at);
+        fewOfBlock<Kind>(rows, part, 0, 0);
       } else {
         const Group group{packed.data() + row * words, 0, rows};
         const int64_t vectors = vectorsOf(rows);

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "cpu/intrinsics.h"
+#include "cpu/skinny/lines.h"
 #include "cpu/skinny/product.h"
 #include "cpu/skinny/tile.h"
 #include "cpu/vectors.h"
@@ -79,8 +80,12 @@ inline Few second(const Few& items) { return (Few)((FewBits)items & 0xFFFF0000u)
 #endif
 #endif
 
-// Rows that have columns as their lanes, and columns that are read at once for them; of f32 and of bf16.
-#if defined(__AVX2__)
+// Rows that have columns as their lanes, and columns that are read at once for them; of f32 and of bf16. AVX-512 has lines.h besides, for so many
+// rows and more.
+#if defined(__AVX512F__)
+constexpr int kFloatRows = kLineRows, kHalfRows = 2 * kLineRows, kFloatLines = 5, kHalfLines = 1;
+constexpr int64_t kFloatColumns = 8, kHalfColumns = kLineColumns;
+#elif defined(__AVX2__)
 constexpr int kFloatRows = 4, kHalfRows = 4;
 constexpr int64_t kFloatColumns = 8, kHalfColumns = 8;
 #elif defined(__aarch64__)
@@ -94,6 +99,12 @@ constexpr int64_t kFloatColumns = kBlock, kHalfColumns = kBlock;
 /** y += x·w of f32. */
 struct Floats {
   static constexpr int kRows = kFloatRows;
+#if defined(__AVX512F__)
+  static constexpr int kLines = kFloatLines;
+  static __m512 sixteen(const __m512i& w, const float* x, const __m512& sum) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(w), _mm512_set1_ps(*x), sum);
+  }
+#endif
   static constexpr int64_t kColumns = kFloatColumns;
   static constexpr int64_t kInputs = 1;  // 32-bit words of x that an item of w multiplies
   /** Rows as lanes: `x` of all rows times item j of a column's four. */
@@ -111,6 +122,14 @@ struct Floats {
 struct Wide {
   static constexpr int kRows = kHalfRows;
   static constexpr int64_t kColumns = kHalfColumns, kInputs = 2;
+#if defined(__AVX512F__)
+  static constexpr int kLines = kHalfLines;
+  static __m512 sixteen(const __m512i& w, const float* x, const __m512& sum) {
+    const __m512i second = _mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xFFFF0000)));
+    const __m512 one = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(w, 16)), _mm512_set1_ps(x[0]), sum);
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(second), _mm512_set1_ps(x[1]), one);
+  }
+#endif
   static Few columns(const Few (&w)[4], const float* x, Few sum) {
     const Four inputs[2] = {four(x), four(x + 4)};
 #pragma GCC unroll 4
@@ -125,8 +144,11 @@ struct Wide {
 #ifdef ATTUNE_BF16_PAIRS
 /** Both products of two bf16 are added to an f32 by one instruction, which takes subnormal numbers as zero. */
 struct Pairs {
-  static constexpr int kRows = kHalfRows;
-  static constexpr int64_t kColumns = kHalfColumns, kInputs = 1;
+  static constexpr int kRows = 4;
+  static constexpr int64_t kColumns = 8, kInputs = 1;
+#if defined(__AVX512F__)
+  static constexpr int kLines = kRows + 1;  // none
+#endif
 #if defined(__aarch64__)
   static Quad rows(const Quad& x, const Quad& w, int j, const Quad& sum) {
     return (Quad)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)x, (bfloat16x8_t)vdupq_n_u32(((uint32x4_t)w)[j]));
@@ -317,11 +339,23 @@ void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
 }
 #endif
 
-// Kind::kColumns columns for at most Kind::kRows rows.
-template <typename Kind, int ROWS = Kind::kRows>
+// Kind::kColumns columns for at most four rows.
+template <typename Kind, int ROWS = std::min(Kind::kRows, 4)>
 void few(int64_t rows, const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   for (; rows >= ROWS; rows -= ROWS, row += ROWS) fewRows<Kind, ROWS>(p, row, column);
   if constexpr (ROWS > 1) few<Kind, ROWS - 1>(rows, p, row, column);
+}
+
+// kBlock columns for at most Kind::kRows rows.
+template <typename Kind>
+void fewOfBlock(int64_t rows, const SkinnyProduct<float>& p, int64_t row, int64_t column) {
+#if defined(__AVX512F__)
+  static_assert(kLineColumns == kBlock);
+  if constexpr (Kind::kLines <= Kind::kRows)
+    if (rows >= Kind::kLines) return byLines<Kind>(rows, p, row, column);
+  if constexpr (Kind::kLines > 1)
+#endif
+    for (int64_t at = column; at < column + kBlock; at += Kind::kColumns) few<Kind>(rows, p, row, at);
 }
 
 // Columns [begin, end) for one group of rows; the weights `ahead` columns later are prefetched.

@@ -53,7 +53,7 @@ void product(const SkinnyProduct<float, W>& p) {
       for (int64_t g = 0; g < groups; g++) {
         const int64_t row = g * kGroup, rows = rowsOf(g), column = b * kBlock;
         if (isFew(g, b)) {
-          for (int64_t at = column; at < column + kBlock; at += Kind::kColumns) few<Kind>(rows, items, row, at);
+          fewOfBlock<Kind>(rows, items, row, column);
           continue;
         }
         const int64_t ahead = groups > 1 ? kBlock : columnsFor(static_cast<int>(vectorsOf(rows)));

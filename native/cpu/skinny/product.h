@@ -45,6 +45,8 @@ void skinnyProduct(const SkinnyProduct<float, c10::BFloat16>& product);
 inline bool gainsByHalves(int64_t m, [[maybe_unused]] int64_t k) {
 #if defined(__aarch64__)
   return m <= 3;
+#elif defined(__AVX512F__)
+  return m <= 16 && k % 8 == 0;
 #else
   return m <= 4 && k % 8 == 0;  // whole steps of columns that are read as pairs
 #endif

@@ -58,9 +58,9 @@ async function writtenPlainly(model: Model, rows: number): Promise<unknown> {
   }
 }
 
-const cacheOf = ({ decoder: { spec, dtype } }: Model): KvCache => {
-  const cache = new KvCache(spec, { slots: 3, length: 16, blocks: 4 }, { dtype, device: 'cpu' });
-  for (let slot = 0; slot < 3; slot++) cache.setTable(slot, [slot]);
+const cacheOf = ({ decoder: { spec, dtype } }: Model, slots = 3): KvCache => {
+  const cache = new KvCache(spec, { slots, length: 16, blocks: slots + 1 }, { dtype, device: 'cpu' });
+  for (let slot = 0; slot < slots; slot++) cache.setTable(slot, [slot]);
   cache.upload();
   return cache;
 };
@@ -70,7 +70,7 @@ const firstLogits = (plan: DecodePlan, rows: number) =>
     noGrad(() => {
       const all = Array.from({ length: rows }, (_, i) => i);
       return plan
-        .logits({ ids: whole(all.map((i) => i + 1)), positions: whole(all.map(() => 0)), slots: whole(all) })
+        .logits({ ids: whole(all.map((i) => 1 + (i % 15))), positions: whole(all.map(() => 0)), slots: whole(all) })
         .numbers();
     }),
   );
@@ -79,7 +79,7 @@ describe('a float32 model of bf16 numbers', () => {
   for (const [name, config] of Object.entries(shapes))
     it(`writes the same with copies and without, to the bit: ${name}`, async () => {
       using model = exact(config);
-      for (const rows of [1, 2, 3, 4, 8, 16, 17]) {
+      for (const rows of [1, 2, 3, 4, 5, 8, 9, 13, 16, 17]) {
         using sampler = new Sampler(model, { slots: rows });
         expect(await written(sampler, rows)).toEqual(await writtenPlainly(model, rows));
       }
@@ -212,6 +212,25 @@ describe('a plan with copies', () => {
     expect(firstLogits(plan, 1)).toEqual(expected.map(() => 0));
     noGrad(() => void headWeight.mul_(1));
     expect(firstLogits(plan, 1)).toEqual(expected);
+    for (const each of [plan, plain, cache, halves]) each.dispose();
+  });
+
+  // inputs that are no whole lines of 32, and outputs that are no whole blocks of 16
+  it.each([
+    { hidden_size: 8, intermediate_size: 24, vocab_size: 33 },
+    { hidden_size: 40, intermediate_size: 56, vocab_size: 47 },
+    { hidden_size: 264, intermediate_size: 328, vocab_size: 161 },
+    { hidden_size: 1032, intermediate_size: 1048, vocab_size: 16 },
+  ])('has the same logits with as many rows as there may be, to the bit: $hidden_size', (sizes) => {
+    const rows = 33;
+    using model = exact({ ...SHAPE, ...sizes, model_type: 'qwen2', max_position_embeddings: 64 });
+    const halves = HalfWeights.of(model.decoder) as HalfWeights;
+    halves.refresh(0);
+    expect(halves.bytes).toBeGreaterThan(0);
+    const cache = cacheOf(model, rows);
+    const plain = DecodePlan.of(model.decoder, cache) as DecodePlan;
+    const plan = DecodePlan.of(model.decoder, cache, { halves: () => halves }) as DecodePlan;
+    for (let count = 1; count <= rows; count++) expect(firstLogits(plan, count)).toEqual(firstLogits(plain, count));
     for (const each of [plan, plain, cache, halves]) each.dispose();
   });
 
