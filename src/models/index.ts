@@ -50,6 +50,7 @@ export type { Adapter, Adapters } from './lora/adapters.ts';
 export {
   addLora,
   type LoraOptions,
+  loraBiases,
   mergeAdapters,
   setAdapter,
   unloadAdapters,

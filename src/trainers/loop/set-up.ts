@@ -13,14 +13,13 @@
  */
 import { sizeText } from '../../dist/shard/room.ts';
 import { joinWorld, type World } from '../../dist/world.ts';
-import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
-import { type ConfigSchema, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import { type ConfigSchema, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
 import { spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
 import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
-import type { Judged } from './best.ts';
+import { checkHeldOut, type Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
 import { type PlaceOptions, takePlace } from './same-data.ts';
@@ -92,7 +91,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   const { schema, resolved, options, task, model, tokenizer, judged, label, after, named, world } = setup;
   const { progress } = options;
   const config = resolved.config as unknown as TrainingConfig;
-  checkHeldOut(config, task, resolved.sources);
+  checkHeldOut(config, task.evaluate !== undefined, resolved.sources);
   for (const note of [...worldNotes(config, world), ...weightNotes(task)]) progress?.start('ranks').done(spelled(note));
   // Before its steps are counted: those that are left depend on the batch size of now.
   const { allowChangedData } = config;
@@ -143,16 +142,4 @@ function weightNotes({ optimizer: { weights } }: TrainTask): string[] {
   return [
     `--shard full: a rank holds ${sizeText(inUpdate)} of weights while it updates, and ${sizeText(whole)} while it samples, evaluates or saves`,
   ];
-}
-
-/** Options of evaluation must not be ignored when a set was too small to hold anything out. */
-function checkHeldOut(config: TrainingConfig, task: TrainTask, sources: Record<string, string>): void {
-  if (task.evaluate !== undefined) return;
-  const asked = (['earlyStoppingPatience', 'loadBestModelAtEnd', 'metricForBestModel'] as const).find(
-    (name) => Boolean(config[name]) && (sources[name] ?? 'default') !== 'default',
-  );
-  if (asked === undefined) return;
-  throw new UserError(
-    `--${kebabCase(asked)} is decided by evaluations, and there is nothing held out to evaluate on: the set is too small, or none of it was set aside.`,
-  );
 }

@@ -112,7 +112,7 @@ export type SftConfig = z.output<typeof sftSchema>;
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
 /** What its evaluations measure. */
-const judged: Judged = { metric: 'loss', names: ['loss', 'perplexity', 'entropy'] };
+export const sftJudged: Judged = { metric: 'loss', names: ['loss', 'perplexity', 'entropy'] };
 
 /** A step of supervised fine-tuning. */
 export type SftStep = StepOf<'loss', 'loss'>;
@@ -158,7 +158,7 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
       task,
       model,
       tokenizer,
-      judged,
+      judged: sftJudged,
       label: 'sft',
       world,
     });
