@@ -91,6 +91,19 @@ it.each([[], ['--dry-run']])('tells what is wrong with --from-config %s', async 
   }
 });
 
+it('a resumed run that evaluates on other held-out examples says so', async () => {
+  const common = ['--model', model, '--dataset', pairs, '--batch-size', '8', '--grad-accum', '1'];
+  const first = await attune('train', 'reward', ...common, ...run, '--run-name', 'other', '--max-steps', '1');
+  expect(first.code, first.err).toBe(0);
+  const resumed = ['train', 'reward', '--resume-from', join(folder, 'rm', 'other'), '--max-steps', '2'];
+  const changed = await attune(...resumed, '--eval-num-batches', '1', '--eval-seed', '7');
+  expect(changed.err).toContain(
+    'with --eval-num-batches 1 (was 32), --eval-seed 7 (was 1234), evaluations after step 1 are of other held-out examples than those before',
+  );
+  const same = await attune(...resumed.slice(0, -1), '3', '--save-steps', '7');
+  expect([same.code, same.err]).toEqual([0, expect.not.stringContaining('other held-out examples')]);
+});
+
 it('tells mistakes with exit code 2', async () => {
   const typo = await attune('train', 'reward', '--model', model, '--dataset', join(folder, 'none.jsonl'));
   expect([typo.code, typo.err]).toEqual([2, expect.stringContaining('none.jsonl')]);

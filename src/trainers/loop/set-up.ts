@@ -11,10 +11,12 @@
  *       return await trainingParts(opened.run, { schema, resolved, options, task, … });
  *     });
  */
+import type { z } from 'zod';
 import { sizeText } from '../../dist/shard/room.ts';
 import { joinWorld, type World } from '../../dist/world.ts';
 import type { Model } from '../../models/index.ts';
-import { type ConfigSchema, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import { type ConfigSchema, fieldMeta, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import { shown } from '../../runs/same-options.ts';
 import { spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
@@ -93,6 +95,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task.evaluate !== undefined, resolved.sources);
   for (const note of [...worldNotes(config, world), ...weightNotes(task)]) progress?.start('ranks').done(spelled(note));
+  for (const note of heldOutNotes(schema, resolved)) progress?.start('held-out examples').done(spelled(note));
   // Before its steps are counted: those that are left depend on the batch size of now.
   const { allowChangedData } = config;
   const from = resolved.resume?.path;
@@ -132,6 +135,16 @@ function worldNotes(config: TrainingConfig, { size }: World): string[] {
   if (size <= gradAccum || 'microBatchTokens' in config) return [];
   return [
     `${size} processes share ${gradAccum} micro-batches a step: --grad-accum ${size} or more, with a smaller --batch-size, uses all`,
+  ];
+}
+
+/** A resumed run may evaluate on another sample of the held-out examples; its curve then has a step in it. */
+function heldOutNotes<S extends ConfigSchema>(schema: S, { changed = [], resume }: ResolvedRun<S>): string[] {
+  const picks = changed.filter(({ name }) => fieldMeta(schema.shape[name] as z.ZodType).picksHeldOut);
+  if (picks.length === 0) return [];
+  const told = picks.map(({ name, was, is }) => `--${kebabCase(name)} ${shown(is)} (was ${shown(was)})`);
+  return [
+    `with ${told.join(', ')}, evaluations after step ${resume?.step ?? 0} are of other held-out examples than those before: compare, and choose a best model, among each alone`,
   ];
 }
 

@@ -59,10 +59,12 @@ const shape = z.object({
   }),
   maxSteps: field(z.number().int().positive().optional(), { description: 'end after this many steps', group }),
   evalNumBatches: field(z.number().int().positive().default(32), {
+    picksHeldOut: true,
     description: 'batches per evaluation, drawn with replacement; all held-out examples once where they are fewer',
     group: 'Evaluation and checkpoints',
   }),
   evalBatchSize: field(z.number().int().positive().default(8), {
+    picksHeldOut: true,
     description: 'examples per evaluation batch',
     group: 'Evaluation and checkpoints',
   }),
