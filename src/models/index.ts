@@ -26,7 +26,7 @@ export { loadAdapter, restoreAdapter, saveAdapter } from './files/adapter.ts';
 export type { LoadOptions } from './files/decoder.ts';
 export { deviceOf, dtypeOf } from './files/device.ts';
 export { type Inspection, type InspectOptions, inspectModel } from './files/inspect.ts';
-export { initModel, loadModel, loadModelFolder, loadOptionNames, loadOptionsOf } from './files/load.ts';
+export { initModel, loadModel, loadModelFolder } from './files/load.ts';
 export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } from './files/memory.ts';
 export { saveModel } from './files/save.ts';
 export { loadTokenizer, type TokenizerSource } from './files/tokenizer.ts';
@@ -50,7 +50,6 @@ export type { Adapter, Adapters } from './lora/adapters.ts';
 export {
   addLora,
   type LoraOptions,
-  loraBiases,
   mergeAdapters,
   setAdapter,
   unloadAdapters,

@@ -12,15 +12,8 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { atLeast, checkArguments, flag, limit, oneOf, type Rule, text } from '../arguments.ts';
 import { checkNames, UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
-import {
-  headOutputBatches,
-  type LoadOptions,
-  loadModel,
-  loadOptionNames,
-  loadOptionsOf,
-  type Model,
-  type Precision,
-} from '../models/index.ts';
+import { loadOptionNames, loadOptionsOf } from '../models/files/load.ts';
+import { headOutputBatches, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
 import { precisions, scoresFast } from '../models/precision.ts';
 import { Tokenizer } from '../text/index.ts';
 import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';

@@ -2,12 +2,12 @@
 import { UserError } from '../errors.ts';
 import type { ResolveOptions } from '../hub/hub.ts';
 import type { ScoreHead } from '../models/decoder/head.ts';
+import { loadOptionsOf } from '../models/files/load.ts';
 import {
   type CacheDtype,
   type LoadOptions,
   loadAdapter,
   loadModel,
-  loadOptionsOf,
   loadTokenizer,
   type Model,
   type Precision,

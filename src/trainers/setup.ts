@@ -23,12 +23,12 @@ import {
   loadModel,
   loadModelFolder,
   loadTokenizer,
-  loraBiases,
   type Model,
   type QuantType,
   restoreAdapter,
   saveModel,
 } from '../models/index.ts';
+import { loraBiases } from '../models/lora/lora.ts';
 import type { Progress } from '../progress.ts';
 import { type Device, type DType, noGrad, scope, seed } from '../tensor/index.ts';
 import type { Tokenizer } from '../text/index.ts';

@@ -3,6 +3,7 @@ import { expect, it } from 'vitest';
 import { attune } from '../../../tests/support/command-line.ts';
 import { UserError } from '../../errors.ts';
 import { cudaCount } from '../../tensor/index.ts';
+import { exportGguf } from '../export/export-gguf.ts';
 import { deviceOf } from './device.ts';
 import { loadModel } from './load.ts';
 
@@ -33,4 +34,11 @@ it.each([
 ])('so does attune %s %s %s', async (...command) => {
   const { code, err } = await attune(...command, '--device', missing);
   expect([code, err]).toEqual([2, expect.stringContaining(`The device "${missing}" was asked for, but `)]);
+});
+
+it('loadModel and exportGguf refuse every option that they do not know', async () => {
+  const load = loadModel(tiny, { somethingElse: 1 } as never);
+  await expect(load).rejects.toThrow('loadModel does not know "somethingElse". It takes dtype, device, quantType');
+  const given = { model: tiny, type: 'f32', out: 'never.gguf', somethingElse: 1 } as never;
+  await expect(exportGguf(given)).rejects.toThrow('exportGguf does not know "somethingElse"');
 });
