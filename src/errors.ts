@@ -51,12 +51,6 @@ export function checkNames(call: string, given: object, known: readonly string[]
   throw new UserError(`${call} does not know ${each} It takes ${known.join(', ')}.`);
 }
 
-/** Refuses names that are close to a known one, where callers hand on options of their own beside those of this call. */
-export function checkSpelling(call: string, given: object, known: readonly string[]): void {
-  const wrong = Object.keys(given).find((name) => !known.includes(name) && nearest(name, known) !== undefined);
-  if (wrong !== undefined) throw new UserError(`${call} does not know "${wrong}".${suggestion(wrong, known)}`);
-}
-
 /** How many letters to change, add, drop or swap with a neighbour (Damerau–Levenshtein distance, optimal string alignment). */
 function editDistance(a: string, b: string): number {
   let before: number[] = [];

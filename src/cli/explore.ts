@@ -135,7 +135,8 @@ function columnsOf(config: Record<string, unknown>): ColumnNames {
 }
 
 const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
-const number = (value: number) => value.toLocaleString('en-US', { maximumFractionDigits: value < 100 ? 1 : 0 });
+const number = (value: number) =>
+  value.toLocaleString('en-US', { maximumFractionDigits: Math.abs(value) < 100 ? 1 : 0 });
 
 function describe(report: Exploration): string {
   const { statistics, patterns } = report;
@@ -196,15 +197,23 @@ function describe(report: Exploration): string {
   return lines.join('\n');
 }
 
-function table(title: string, parts: Record<string, Summary>): string[] {
+/** Columns of numbers under a title. */
+export function table(title: string, parts: Record<string, Summary>): string[] {
   const columns = ['mean', 'std', 'median', 'p90', 'p99', 'max'] as const;
-  const cells = (values: string[]) => values.map((value) => value.padStart(9)).join('');
-  return [
-    `${title.padEnd(14)}${cells([...columns])}`,
-    ...Object.entries(parts).map(
-      ([name, summary]) => `  ${name.padEnd(12)}${cells(columns.map((column) => number(summary[column])))}`,
-    ),
-  ];
+  const rows = Object.entries(parts).map(([name, summary]) => ({
+    name: `  ${name}`,
+    values: columns.map((column) => number(summary[column])),
+  }));
+  // As wide as the longest needs, so that no two run together.
+  const wide = (least: number, texts: readonly string[]) => Math.max(least, ...texts.map(({ length }) => length + 2));
+  const nameWidth = wide(14, [title, ...rows.map(({ name }) => name)]);
+  const width = wide(
+    9,
+    rows.flatMap(({ values }) => values),
+  );
+  const line = (name: string, values: readonly string[]) =>
+    `${name.padEnd(nameWidth)}${values.map((value) => value.padStart(width)).join('')}`;
+  return [line(title, columns), ...rows.map(({ name, values }) => line(name, values))];
 }
 
 /** One line of a text; of a prompt its end, where the question is. */

@@ -26,7 +26,12 @@ export interface Flags {
   maxRestarts: string;
   timeout: string;
   hangTimeout: string;
+  oversubscribe?: boolean;
 }
+
+/** Processes for each core that a launch accepts without being told to; a few are accepted on any machine. */
+const perCore = 4;
+const alwaysAccepted = 8;
 
 /** Commands whose ranks work together; any other would do its work once per process. */
 const together = ['train', 'evaluate', 'compare', 'doctor'];
@@ -55,6 +60,10 @@ export function register(program: Command): void {
       '--hang-timeout <seconds>',
       'a process that makes no progress for so long outside of native code has failed; 0 = never',
       launchDefaults.hangTimeout,
+    )
+    .option(
+      '--oversubscribe',
+      `more than ${perCore} processes for each core; each takes memory before it loads a model`,
     )
     .argument('<command...>', 'the command, after --')
     .showHelpAfterError(
@@ -92,8 +101,11 @@ export async function launchCommand(
       `attune launch runs ${together.map((name) => `"${name}"`).join(', ')} in several processes; "${command[0]}" is none of them.`,
     );
   const masterPort = flags.masterPort === undefined ? undefined : whole('--master-port', flags.masterPort, 1, 65535);
+  const planOnly = isDryRun(command);
+  // How many an operator asks for is its own affair.
+  if (!planOnly && !flags.oversubscribe && !isPod) checkCrowd(nproc);
   for (const line of crowdNotes(nproc)) tell(line);
-  if (isDryRun(command)) return runOnce(command, nproc * nnodes);
+  if (planOnly) return runOnce(command, nproc * nnodes);
   const addresses = await addressesOf(flags.masterAddr, { patienceMs: isPod ? 1000 * startSeconds(process.env) : 0 });
   if (nnodes === 1) checkIsHere(flags.masterAddr, addresses);
   if (nodeRank === 0 && masterPort !== undefined) checkPort(masterPort);
@@ -164,10 +176,12 @@ const endings: Readonly<Record<string, string>> = {
 const failureLine = (failure: string) => `attune launch: ${failure.replace(/[^.?!]$/, '$&.')}`;
 
 /** Options of the launch that every machine is to be given. */
-const changedOptions = (flags: Flags) =>
-  (['maxRestarts', 'timeout', 'hangTimeout'] as const).flatMap((name) =>
+const changedOptions = (flags: Flags) => [
+  ...(['maxRestarts', 'timeout', 'hangTimeout'] as const).flatMap((name) =>
     flags[name] === launchDefaults[name] ? [] : [`--${kebabCase(name)}`, flags[name]],
-  );
+  ),
+  ...(flags.oversubscribe ? ['--oversubscribe'] : []),
+];
 
 /** How a command goes on that Attempts has made. */
 const howOn = (args: readonly string[]) =>
@@ -198,6 +212,15 @@ async function runOnce(command: readonly string[], ranks: number): Promise<numbe
   });
   if (failure !== undefined) tell(mistake ?? failureLine(failure));
   return code;
+}
+
+/** A mistyped number of processes would take all memory and hold the machine for minutes before anyone could stop it. */
+export function checkCrowd(nproc: number, cores = availableParallelism()): void {
+  const most = Math.max(alwaysAccepted, perCore * cores);
+  if (nproc <= most) return;
+  throw new UserError(
+    `--nproc ${nproc}: this machine has ${cores} ${cores === 1 ? 'core' : 'cores'}, and more than ${most} processes would mostly wait for each other, each with memory of its own. Take ${cores} or fewer; --oversubscribe starts them nevertheless.`,
+  );
 }
 
 /** More processes than cores are not an error, and rarely what somebody wants. */

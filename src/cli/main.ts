@@ -167,10 +167,11 @@ async function asNode(args: readonly string[]): Promise<number | undefined> {
 function complain(error: unknown, usage: string): number {
   if (error instanceof CommanderError && error.exitCode === 0) return 0;
   const denied = deniedWords(error);
-  const message = denied ?? diskFullWords(error) ?? (error instanceof Error ? error.message : String(error));
+  const full = diskFullWords(error);
+  const message = denied ?? full ?? (error instanceof Error ? error.message : String(error));
   const stack = error instanceof Error && process.env.ATTUNE_DEBUG === '1' ? error.stack : undefined;
   const text = error instanceof CommanderError ? usage : (stack ?? `attune: ${message}`);
-  const mistaken = error instanceof CommanderError || error instanceof UserError || denied !== undefined;
+  const mistaken = error instanceof CommanderError || error instanceof UserError || (denied ?? full) !== undefined;
   const code = mistaken ? 2 : 1;
   if (!report({ error: { text, code } })) tell(text);
   return code;

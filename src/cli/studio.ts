@@ -14,7 +14,7 @@ import { signals } from '../trainers/policy/signals.ts';
 import { whatIf } from '../trainers/policy/what-if.ts';
 import { inspectionText } from './inspect.ts';
 import { registerCommand } from './options/command.ts';
-import { checkPlaces, type TrainVerb } from './options/training.ts';
+import { checkPlaces, planned, type TrainVerb } from './options/training.ts';
 import { typedCommand } from './options/typed.ts';
 import { print, tell } from './terminal/print.ts';
 import { policyVerb } from './train-policy.ts';
@@ -118,14 +118,15 @@ export function whatTrainingOffers(): Above {
   };
 }
 
-function offered({ name, description, schema, examples = [], plan }: TrainVerb<ConfigSchema>): Above['verbs'][number] {
+function offered(verb: TrainVerb<ConfigSchema>): Above['verbs'][number] {
+  const { name, description, schema, examples = [] } = verb;
   return {
     name,
     description,
     schema,
     examples,
     check: (resolved: ResolvedRun<ConfigSchema>) => checkPlaces(resolved, schema),
-    plan: (resolved) => plan(resolved, {}),
+    plan: (resolved) => planned(resolved, verb),
   };
 }
 

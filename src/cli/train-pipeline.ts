@@ -49,7 +49,12 @@ async function launch({ gpu }: PipelineConfig, flags: Flags): Promise<number> {
   const command = ['train', '--config', config as string, ...(resume ? ['--resume'] : [])];
   if (modelIndex !== undefined) command.push('--model-index', modelIndex);
   if (outputDir !== undefined) command.push('--output-dir', outputDir);
-  return launchCommand(command, { ...launchDefaults, nproc: String(Math.max(1, gpu.deviceIds.length)) });
+  return launchCommand(command, {
+    ...launchDefaults,
+    nproc: String(Math.max(1, gpu.deviceIds.length)),
+    // Each of them was named.
+    oversubscribe: true,
+  });
 }
 
 async function dryRun(config: PipelineConfig, { resume, modelIndex }: Flags): Promise<number> {

@@ -4,7 +4,7 @@ import type { MetricRow } from '../runs/index.ts';
 import type { TrainStep } from '../trainers/loop/loop.ts';
 import { policySchema } from '../trainers/policy/config.ts';
 import { policyPlan } from '../trainers/policy/plan.ts';
-import { startPolicy } from '../trainers/policy/policy.ts';
+import { policyJudged, startPolicy } from '../trainers/policy/policy.ts';
 import { newSignals, type Signal } from '../trainers/policy/signals.ts';
 import { evaluationLine, registerTrainVerb, type TrainVerb } from './options/training.ts';
 import { hasConsole } from './terminal/console.ts';
@@ -23,7 +23,8 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
         : {}),
       onRewardFailure: (error) => tell(error.message),
     }),
-  plan: ({ config }, { progress }) => policyPlan(config, progress),
+  judged: () => policyJudged,
+  plan: ({ config, sources }, { progress }, refuse) => policyPlan(config, { progress, refuse, sources }),
   examples: [
     'attune train policy --model models/tiny --task number_sorting:1 --algorithm grpo --lr 2e-4 --max-new-tokens 64',
     'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',

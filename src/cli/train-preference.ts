@@ -1,8 +1,10 @@
 /** `attune train preference`: direct alignment on pairs or on single labelled responses. */
 import type { Command } from 'commander';
 import { describePlan } from '../trainers/batches/plan.ts';
+import { checkHeldOut } from '../trainers/loop/best.ts';
 import { configuredLoss, preferenceSchema } from '../trainers/preference/config.ts';
 import { openPreferences, preferencePlan } from '../trainers/preference/data.ts';
+import { preferenceJudged } from '../trainers/preference/objective.ts';
 import { startPreference } from '../trainers/preference/preference.ts';
 import type { Sample } from '../trainers/preference/samples.ts';
 import { registerTrainVerb, type TrainVerb } from './options/training.ts';
@@ -13,11 +15,14 @@ export const preferenceVerb: TrainVerb<typeof preferenceSchema> = {
   description: 'direct alignment: dpo and its kin on pairs, kto on single judged responses',
   schema: preferenceSchema,
   start: (resolved, options) => startPreference(resolved, { ...options, onSamples: printSamples }),
-  async plan({ config }, options) {
+  judged: () => preferenceJudged,
+  async plan({ config, sources }, options, refuse) {
     const { algorithm } = configuredLoss(config);
     const data = await openPreferences(config, algorithm, options);
     try {
-      return describePlan(await preferencePlan(config, algorithm, data, { progress: options.progress }));
+      checkHeldOut(config, data.validation !== undefined, sources);
+      const { progress } = options;
+      return describePlan(await preferencePlan(config, algorithm, data, { progress, refuse }));
     } finally {
       await data.close();
     }

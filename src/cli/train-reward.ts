@@ -2,8 +2,9 @@
 import type { Command } from 'commander';
 import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
+import { checkHeldOut } from '../trainers/loop/best.ts';
 import { rewardSchema } from '../trainers/reward/config.ts';
-import { rewardTokens, startReward } from '../trainers/reward/reward.ts';
+import { checkMargins, rewardMeasures, rewardTokens, startReward } from '../trainers/reward/reward.ts';
 import { registerTrainVerb, type TrainVerb } from './options/training.ts';
 
 export const rewardVerb: TrainVerb<typeof rewardSchema> = {
@@ -11,10 +12,14 @@ export const rewardVerb: TrainVerb<typeof rewardSchema> = {
   description: 'a reward model: on pairs, on graded solutions (ORM) or on labelled steps (PRM)',
   schema: rewardSchema,
   start: startReward,
-  async plan({ config }, options) {
+  judged: ({ type }) => rewardMeasures(type),
+  async plan({ config, sources }, options, refuse) {
     const data = await rewardTokens(config, await loadTokenizer(config, options.progress), options);
     try {
-      return describePlan(await trainingPlan(config, data, config, { progress: options.progress, mayHaveHead: true }));
+      await checkMargins(config, data.train, refuse);
+      checkHeldOut(config, data.validation !== undefined, sources);
+      const { progress } = options;
+      return describePlan(await trainingPlan(config, data, config, { progress, refuse, mayHaveHead: true }));
     } finally {
       await data.close();
     }

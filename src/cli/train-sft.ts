@@ -2,7 +2,8 @@
 import type { Command } from 'commander';
 import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
-import { sftBatching, sftSchema, sftTokens, startSft } from '../trainers/sft/sft.ts';
+import { checkHeldOut } from '../trainers/loop/best.ts';
+import { sftBatching, sftJudged, sftSchema, sftTokens, startSft } from '../trainers/sft/sft.ts';
 import { registerTrainVerb, type TrainVerb } from './options/training.ts';
 
 export const sftVerb: TrainVerb<typeof sftSchema> = {
@@ -10,10 +11,12 @@ export const sftVerb: TrainVerb<typeof sftSchema> = {
   description: 'supervised fine-tuning on chats or plain text',
   schema: sftSchema,
   start: startSft,
-  async plan({ config }, options) {
+  judged: () => sftJudged,
+  async plan({ config, sources }, options, refuse) {
     const data = await sftTokens(config, await loadTokenizer(config, options.progress), options);
     try {
-      return describePlan(await trainingPlan(config, data, sftBatching(config), options));
+      checkHeldOut(config, data.validation !== undefined, sources);
+      return describePlan(await trainingPlan(config, data, sftBatching(config), { ...options, refuse }));
     } finally {
       await data.close();
     }

@@ -91,6 +91,19 @@ it.each([[], ['--dry-run']])('tells what is wrong with --from-config %s', async 
   }
 });
 
+it('a resumed run that evaluates on other held-out examples says so', async () => {
+  const common = ['--model', model, '--dataset', pairs, '--batch-size', '8', '--grad-accum', '1'];
+  const first = await attune('train', 'reward', ...common, ...run, '--run-name', 'other', '--max-steps', '1');
+  expect(first.code, first.err).toBe(0);
+  const resumed = ['train', 'reward', '--resume-from', join(folder, 'rm', 'other'), '--max-steps', '2'];
+  const changed = await attune(...resumed, '--eval-num-batches', '1', '--eval-seed', '7');
+  expect(changed.err).toContain(
+    'with --eval-num-batches 1 (was 32), --eval-seed 7 (was 1234), evaluations after step 1 are of other held-out examples than those before',
+  );
+  const same = await attune(...resumed.slice(0, -1), '3', '--save-steps', '7');
+  expect([same.code, same.err]).toEqual([0, expect.not.stringContaining('other held-out examples')]);
+});
+
 it('tells mistakes with exit code 2', async () => {
   const typo = await attune('train', 'reward', '--model', model, '--dataset', join(folder, 'none.jsonl'));
   expect([typo.code, typo.err]).toEqual([2, expect.stringContaining('none.jsonl')]);
@@ -98,4 +111,51 @@ it('tells mistakes with exit code 2', async () => {
   expect([untrained.code, untrained.err]).toEqual([2, expect.stringContaining('no reward head')]);
   const neither = await attune('evaluate', 'reward', '--checkpoint', model);
   expect([neither.code, neither.err]).toEqual([2, expect.stringContaining('--dataset')]);
+});
+
+it('a dry run refuses what the run refuses, and plans an adapter as it is trained', async () => {
+  const int8 = join(folder, 'int8');
+  const saved = await attune(
+    ...['quantize', 'policy', '--model', model, '--task', 'gcd:1', '--output-dir', int8],
+    ...['--num-prompts', '2', '--max-new-tokens', '4'],
+  );
+  expect(saved.code).toBe(0);
+  const adapter = join(folder, 'adapters', 'a', 'final');
+  const trained = await attune(
+    ...['train', 'preference', '--model', model, '--dataset', pairs, '--lora', '--max-steps', '1', '--run-name', 'a'],
+    ...['--output-dir', join(folder, 'adapters'), '--report-to', 'none'],
+  );
+  expect(trained.code).toBe(0);
+  const equal = join(folder, 'equal.jsonl');
+  const rows = [...preferenceRows({ tasks: 'chain_sum:1', count: 8 })];
+  writeFileSync(equal, rows.map((row) => `${JSON.stringify({ ...row, margin: 0 })}\n`).join(''));
+  const refused: [verb: string, args: string[], because: string][] = [
+    ...['sft', 'reward', 'preference'].map((verb): [string, string[], string] => [
+      verb,
+      ['--model', int8, '--dataset', pairs, ...(verb === 'sft' ? ['--shape', 'messages'] : [])],
+      'its weights are int8 and stay as they are; train adapters on them with --lora',
+    ]),
+    ['policy', ['--model', int8, '--task', 'gcd:1', '--max-new-tokens', '8'], 'with --lora'],
+    ['preference', ['--model', adapter, '--dataset', pairs, '--lora', '--lora-r', '8'], 'has an adapter already'],
+    ['reward', ['--model', model, '--dataset', pairs, '--lora', '--lora-bias', 'all'], 'has no biases'],
+    ['reward', ['--model', model, '--dataset', equal, '--margin'], 'has the margin 0'],
+    ['preference', ['--model', model, '--dataset', pairs, '--dropout'], 'has no dropout of its own'],
+    [
+      'preference',
+      ['--model', adapter, '--dataset', pairs, '--ref-model', model, '--ref-model-update-freq', '2'],
+      'A moving reference of a policy with adapters',
+    ],
+    ['preference', ['--model', adapter, '--dataset', pairs, '--ref-quant-type', 'int8'], 'with LoRA the reference is'],
+    ['reward', ['--model', model, '--dataset', pairs, '--metric-for-best-model', 'los'], 'Did you mean "eval/loss"'],
+    ['reward', ['--model', model, '--dataset', pairs, '--report-to', 'wandb'], 'W&B was asked for'],
+  ];
+  for (const [verb, args, because] of refused)
+    for (const how of [[], ['--dry-run']]) {
+      const { code, err } = await attune('train', verb, ...run, ...args, '--max-steps', '1', ...how);
+      expect([code, err]).toEqual([2, expect.stringContaining(because)]);
+    }
+  const plan = await attune('train', 'preference', '--model', model, '--dataset', pairs, '--lora', ...run, '--dry-run');
+  const again = await attune('train', 'preference', '--model', adapter, '--dataset', pairs, ...run, '--dry-run');
+  const lines = ({ out }: { out: string }) => out.split('\n').filter((line) => /^(Model|Memory) /.test(line));
+  expect(lines(again)).toEqual(lines(plan).map((line) => line.replace(model, adapter)));
 });

@@ -10,8 +10,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { atLeast, checkArguments, flag, limit, oneOf, type Rule, text } from '../arguments.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
+import { loadOptionNames, loadOptionsOf } from '../models/files/load.ts';
 import { headOutputBatches, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
 import { precisions, scoresFast } from '../models/precision.ts';
 import { Tokenizer } from '../text/index.ts';
@@ -181,8 +182,10 @@ export type LoadRewardOptions = LoadOptions & ResolveOptions & RewardModelOption
 
 /** Loads a reward model from a folder or the hub. A model without a trained score head is refused. */
 export async function loadRewardModel(name: string, options: LoadRewardOptions = {}): Promise<RewardModelScorer> {
-  const folder = await resolveModel(name, options);
-  const model = await loadModel(folder, options);
+  checkNames('loadRewardModel', options, [...loadOptionNames, ...Object.keys(optionRules), 'type']);
+  const loading = loadOptionsOf(options);
+  const folder = await resolveModel(name, loading);
+  const model = await loadModel(folder, loading);
   try {
     const notes = rewardNotes(model, name, adapterTask(folder));
     const { type } = notes;

@@ -14,6 +14,7 @@ export * from './lock.ts';
 export * from './metrics/columns.ts';
 export * from './metrics/metrics.ts';
 export { TensorBoardMetrics, TensorBoardWriter } from './metrics/tensorboard.ts';
+export { checkWandb } from './metrics/wandb.ts';
 export * from './open-run.ts';
 export * from './plots/plots.ts';
 export * from './plots/report.ts';

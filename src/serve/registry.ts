@@ -2,6 +2,7 @@
 import { UserError } from '../errors.ts';
 import type { ResolveOptions } from '../hub/hub.ts';
 import type { ScoreHead } from '../models/decoder/head.ts';
+import { loadOptionsOf } from '../models/files/load.ts';
 import {
   type CacheDtype,
   type LoadOptions,
@@ -68,7 +69,7 @@ export class Registry {
   async add(name: string, source: string): Promise<ServedModel> {
     this.#checkFree(name);
     const tokenizer = await loadTokenizer(source, this.#options.progress);
-    const model = this.#owned.use(await loadModel(source, this.#options));
+    const model = this.#owned.use(await loadModel(source, loadOptionsOf(this.#options)));
     refuseHead(source, model.head);
     return this.addLoaded(name, model, tokenizer);
   }
@@ -108,7 +109,10 @@ export class Registry {
   }
 
   async addRewardModel(name: string, source: string): Promise<void> {
-    const scorer = await loadRewardModel(source, this.#options);
+    const scorer = await loadRewardModel(source, {
+      ...loadOptionsOf(this.#options),
+      ...(this.#options.precision === undefined ? {} : { precision: this.#options.precision }),
+    });
     this.#owned.defer(() => scorer.dispose?.());
     this.#rewards.set(name, scorer);
   }

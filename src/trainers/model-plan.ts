@@ -2,7 +2,7 @@
 import { plannedRanks } from '../dist/place.ts';
 import type { Shard } from '../dist/shard/optimizer.ts';
 import { resolveModel } from '../hub/hub.ts';
-import { openBase, readAdapterConfig } from '../models/files/adapter.ts';
+import { openBase, readAdapterConfig, type StoredAdapter } from '../models/files/adapter.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
 import { checkQuantType, readConfig } from '../models/files/decoder.ts';
 import { checkSameSize, checkTokenizer, checkVocabulary } from '../models/files/tokenizer.ts';
@@ -25,7 +25,15 @@ import { spelled } from '../spelling.ts';
 import type { Device } from '../tensor/index.ts';
 import { refuseRewardModel } from './policy-model.ts';
 import { rankMemory } from './rank-memory.ts';
-import { checkQlora, freshConfig, loraOptions, type ModelConfig } from './setup.ts';
+import {
+  checkQlora,
+  checkTrainable,
+  freshConfig,
+  hasDropout,
+  loraOptions,
+  type ModelConfig,
+  type SetupOptions,
+} from './setup.ts';
 
 export type PlannedModel = ModelConfig & { gradientCheckpointing: boolean; shard?: Shard };
 
@@ -33,6 +41,10 @@ export interface ModelPlan {
   model: { name: string; family: string; dtype: string; device: Device };
   /** The longest sequence that it can read. */
   positions: number;
+  /** Whether adapters are trained: new ones, or those of the model. */
+  adapters: boolean;
+  /** Whether the model has a dropout of its own. */
+  dropout: boolean;
   memory: MemoryEstimate;
   /** Bytes of the sampler's cache for so many responses of at most this length, `rolloutSlots` of them at the same time. */
   cacheBytes(responses: number, length: number, sampler?: { rolloutSlots?: number; cacheDtype?: CacheDtype }): number;
@@ -60,17 +72,19 @@ export interface PlanOptions {
   referenceModel?: string;
   /** Whether a model with a reward head can be trained so: only reward models can. */
   mayHaveHead?: boolean;
+  /** Refuses options that were given, where the model shows that they would do nothing. */
+  refuse?: SetupOptions['refuse'];
   /** Ranks that train together; as many as the environment says unless given. */
   ranks?: number;
 }
 
 /** The model and its memory for this many tokens at once; also checks the names of LoRA's modules. */
 export async function modelPlan(config: PlannedModel, tokens: number, options: PlanOptions = {}): Promise<ModelPlan> {
-  const { progress, secondCopy = false, referenceQuantType, ranks = plannedRanks(process.env) } = options;
+  const { progress, referenceQuantType, ranks = plannedRanks(process.env) } = options;
   checkQlora(config);
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);
-  const described = await describedModel(config, progress);
+  const { config: described, adapter } = await describedModel(config, progress);
   using model = initModel(described, { device: 'meta', dtype });
   await checkOtherTokenizer(config, model, progress);
   if (!options.mayHaveHead && config.fromConfig === undefined) await refuseRewardModel(config.model, progress);
@@ -79,9 +93,13 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
     checkSameSize(model.decoder.spec, reference, `The reference ${options.referenceModel}`);
     checkQuantType(options.referenceModel, reference.quantised, referenceQuantType);
   }
-  const lora = config.lora ? loraOptions(config) : null;
   const stored = configQuantType(described);
   checkQuantType(config.model, stored, config.quantType);
+  checkTrainable(model, config, { hasAdapter: adapter !== null, stored, refuse: options.refuse });
+  // An adapter is trained further as it is; compared with itself at the start, it needs no second copy.
+  const lora = adapter?.config.options ?? (config.lora ? loraOptions(config) : null);
+  const isOwnReference = adapter !== null && options.referenceModel === undefined && referenceQuantType === undefined;
+  const secondCopy = (options.secondCopy ?? false) && !isOwnReference;
   if (options.referenceModel === undefined) checkQuantType(config.model, stored, referenceQuantType);
   const memory = (quantType?: QuantType, shard: Shard = config.shard ?? 'none') => {
     // With weights that are dealt, blocks run again in backward.
@@ -90,10 +108,12 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
     return rankMemory(model, trainingMemory(model, options), { dtype, lora, quantType, shard, ranks });
   };
   const total = (quantType?: QuantType, shard?: Shard) => memory(quantType, shard).totalBytes;
-  const held = config.quantType ?? stored ?? undefined;
+  const held = config.quantType ?? stored ?? adapter?.base.quantType;
   const { spec } = model.decoder;
   return {
     positions: spec.maxPositions,
+    adapters: lora !== null,
+    dropout: hasDropout(model),
     cacheBytes: (responses, length, { rolloutSlots, cacheDtype = 'model' } = {}) => {
       const kind = { dtype, device, cacheDtype };
       const slots = rolloutSlots ?? mostSlots(spec, length, kind);
@@ -123,18 +143,26 @@ async function checkOtherTokenizer(config: ModelConfig, model: Model, progress?:
 }
 
 /** The config.json of the model that is trained; of an adapter, that of its base. */
-async function describedModel(config: ModelConfig, progress?: Progress): Promise<Record<string, unknown>> {
+async function describedModel(
+  config: ModelConfig,
+  progress?: Progress,
+): Promise<{ config: Record<string, unknown>; adapter: StoredAdapter | null }> {
   const { fromConfig } = config;
-  if (fromConfig !== undefined) return freshConfig(fromConfig, await loadTokenizer(config, progress));
+  if (fromConfig !== undefined)
+    return { config: freshConfig(fromConfig, await loadTokenizer(config, progress)), adapter: null };
   const folder = await resolveModel(config.model, { tokenizerOnly: true, progress });
   const adapter = readAdapterConfig(folder);
-  if (adapter === null) return readConfig(folder);
-  return openBase(folder, adapter, (model) => describedModel({ ...config, model, fromConfig: undefined }, progress));
+  if (adapter === null) return { config: readConfig(folder), adapter };
+  const base = await openBase(folder, adapter, (model) =>
+    describedModel({ ...config, model, fromConfig: undefined }, progress),
+  );
+  return { ...base, adapter };
 }
 
 /** The longest sequence that the model can read, prompt and response together. */
 async function positionsOf(config: ModelConfig, progress?: Progress): Promise<number> {
-  using model = initModel(await describedModel(config, progress), { device: 'meta' });
+  const { config: described } = await describedModel(config, progress);
+  using model = initModel(described, { device: 'meta' });
   return model.decoder.spec.maxPositions;
 }
 

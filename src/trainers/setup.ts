@@ -28,6 +28,7 @@ import {
   restoreAdapter,
   saveModel,
 } from '../models/index.ts';
+import { loraBiases } from '../models/lora/lora.ts';
 import type { Progress } from '../progress.ts';
 import { type Device, type DType, noGrad, scope, seed } from '../tensor/index.ts';
 import type { Tokenizer } from '../text/index.ts';
@@ -63,7 +64,7 @@ export interface SetupOptions {
   head?: { kind: HeadKind; outputs: number };
   progress?: Progress;
   /** Refuses options that were given, where the model shows that they would do nothing. */
-  refuse?: (options: readonly (keyof LoraConfig)[], because: string) => void;
+  refuse?: (options: readonly string[], because: string) => void;
 }
 
 export interface Setup {
@@ -120,21 +121,36 @@ const adapterOptions = [
 /** Makes all weights trainable, or adds adapters to a frozen base. An existing adapter is trained further. */
 function makeTrainable(model: Model, config: ModelConfig, refuse?: SetupOptions['refuse']): void {
   model.head?.weight.requiresGrad_();
-  if (model.adapters !== null) {
-    refuse?.(adapterOptions, `${config.model} has an adapter already, which is trained further as it is`);
-    return;
-  }
-  const { quantType } = model.decoder;
-  if (quantType !== null && !config.lora)
-    throw new UserError(
-      `${config.model}: its weights are ${quantType} and stay as they are; train adapters on them with --lora.`,
-    );
+  checkTrainable(model, config, { hasAdapter: model.adapters !== null, stored: model.decoder.quantType, refuse });
+  if (model.adapters !== null) return;
   model.decoder.requiresGrad_();
   if (!config.lora) return;
   seed(config.seed);
-  const { projections, replacements } = addLora(model, loraOptions(config));
-  const biases = projections.flatMap(({ parts }) => parts).filter(({ bias }) => bias !== null).length;
-  if (biases + replacements.length === 0) refuse?.(['loraBias'], 'what it would train has no biases');
+  addLora(model, loraOptions(config));
+}
+
+/** Refuses options that do not fit the model, in a training and in its plan, which has no weights (`model` is then on meta). */
+export function checkTrainable(
+  model: Model,
+  config: ModelConfig,
+  is: { hasAdapter: boolean; stored: QuantType | null; refuse: SetupOptions['refuse'] },
+): void {
+  const { hasAdapter, stored, refuse } = is;
+  if (hasAdapter) {
+    refuse?.(adapterOptions, `${config.model} has an adapter already, which is trained further as it is`);
+    return;
+  }
+  if (stored !== null && !config.lora)
+    throw new UserError(
+      `${config.model}: its weights are ${stored} and stay as they are; train adapters on them with --lora.`,
+    );
+  if (config.lora && loraBiases(model, loraOptions(config)) === 0)
+    refuse?.(['loraBias'], 'what it would train has no biases');
+}
+
+/** Whether a model's own layers drop numbers while it trains; adapters have a dropout of theirs. */
+export function hasDropout({ decoder: { spec } }: Model): boolean {
+  return [...Object.values(spec.dropout), spec.attention.dropout].some((share) => Number(share) > 0);
 }
 
 /** The adapter options of a config. */

@@ -193,8 +193,16 @@ describe.runIf(hasScript)('through a pseudo-terminal', () => {
       await until(/\d+ tokens, \d+\/s/);
       type(keys.ctrlC);
       await until('Ctrl-C again');
+      type('What is');
+      await until('What is');
+      type(keys.ctrlC);
       type('/seed 3\r');
       await until('seed: 3');
+      type('one \\\r');
+      await until('… ');
+      type(keys.ctrlC);
+      type('/seed 4\r');
+      await until('seed: 4');
       type(keys.ctrlD);
       expect(await ended).toBe(0);
     });

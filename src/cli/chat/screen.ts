@@ -25,6 +25,9 @@ export class Screen {
   /** Called on Ctrl-C; returns whether there was something to stop. */
   onInterrupt: () => boolean = () => false;
   #interrupts = 0;
+  /** Whether a message has lines already, and whether Ctrl-C dropped them. */
+  #begun = false;
+  #dropped = false;
 
   constructor({ input = process.stdin, output = process.stdout, errors }: ScreenOptions = {}) {
     this.terminal = Boolean(input.isTTY && output.isTTY);
@@ -49,10 +52,23 @@ export class Screen {
    * Undefined at the end of input.
    */
   async ask(prompt: string): Promise<string | undefined> {
+    try {
+      return await this.#message(prompt);
+    } finally {
+      this.#begun = false;
+    }
+  }
+
+  async #message(prompt: string): Promise<string | undefined> {
     let text = '';
     let fenced = false;
     for (let first = true; ; first = false) {
+      this.#begun = !first;
       const line = await this.#line(first ? prompt : '… ');
+      if (this.#dropped) {
+        this.#dropped = false;
+        return this.#message(prompt);
+      }
       if (line === undefined) return text === '' ? undefined : text;
       if (line.trim() === '"""') {
         if (fenced) return text.replace(/\n$/, '');
@@ -98,8 +114,21 @@ export class Screen {
     this.#wake?.();
   }
 
+  /** Stops a response, else drops what was typed, else leaves at the second time. */
   #interrupted(): void {
     if (this.onInterrupt()) return;
+    if (this.#lines.line !== '' || this.#begun) {
+      this.#interrupts = 0;
+      // To the end of the line, and back over all of it.
+      this.#lines.write(null, { ctrl: true, name: 'e' });
+      this.#lines.write(null, { ctrl: true, name: 'u' });
+      if (!this.#begun) return;
+      this.#begun = false;
+      this.#dropped = true;
+      this.line();
+      this.#wake?.();
+      return;
+    }
     if (this.#interrupts++ > 0) this.close();
     else this.note('\n(Ctrl-C again, Ctrl-D or /exit leaves)');
     if (!this.#closed) this.#lines.prompt();
@@ -110,8 +139,9 @@ export class Screen {
       this.#lines.setPrompt(prompt);
       this.#lines.prompt();
     }
-    while (this.#waiting.length === 0) {
-      if (this.#closed) return undefined;
+    // A line that comes right after Ctrl-C belongs to the next message.
+    while (this.#waiting.length === 0 || this.#dropped) {
+      if (this.#closed || this.#dropped) return undefined;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });

@@ -1,6 +1,7 @@
 /** Runs every `attune train` command: progress, evaluation lines, saving on Ctrl-C, the command to resume. */
 import { join, relative } from 'node:path';
 import type { Command } from 'commander';
+import type { z } from 'zod';
 import { isStartedAgain } from '../../dist/place.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
@@ -9,14 +10,18 @@ import { otherNames } from '../../rollouts/metrics.ts';
 import {
   type ConfigSchema,
   checkNewRun,
+  checkWandb,
   describe,
   kebabCase,
   type ResolvedRun,
+  refusal,
   resolveRun,
   savedConfig,
 } from '../../runs/index.ts';
 import { type ChangedOption, shown as inWords } from '../../runs/same-options.ts';
 import { quoted } from '../../shell.ts';
+import { bestOptions, type Judged } from '../../trainers/loop/best.ts';
+import type { TrainingConfig } from '../../trainers/loop/config.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
 import { consoleProgress, hasConsole, ifUnsaid } from '../terminal/console.ts';
@@ -33,7 +38,9 @@ export interface TrainVerb<S extends ConfigSchema> {
   schema: S;
   start: (resolved: ResolvedRun<S>, options: TrainerOptions) => Promise<TrainingRun>;
   /** The plan that a dry run shows below the config. */
-  plan: (resolved: ResolvedRun<S>, options: TrainerOptions) => Promise<string>;
+  plan: (resolved: ResolvedRun<S>, options: TrainerOptions, refuse: Refuse) => Promise<string>;
+  /** What evaluations measure. */
+  judged: (config: z.output<S>) => Judged;
   examples?: readonly string[];
 }
 
@@ -52,12 +59,27 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
       tell(`going on after step ${resolved.resume.step}, from ${shown(resolved.resume.path)}${changes(resolved)}`);
     if ((resolved.config as { dryRun?: boolean }).dryRun) {
       print(describe(verb.schema, resolved));
-      print(`\n${await verb.plan(resolved, { progress: consoleProgress() })}`);
+      print(`\n${await planned(resolved, verb, { progress: consoleProgress() })}`);
       return;
     }
     process.exitCode = await runTraining(verb.name, (options) => verb.start(resolved, options));
   });
   return command;
+}
+
+type Refuse = (options: readonly string[], because: string) => void;
+
+/** The plan that a dry run shows. What the run would refuse before its first step is refused here too. */
+export async function planned<S extends ConfigSchema>(
+  resolved: ResolvedRun<S>,
+  { schema, judged, plan }: TrainVerb<S>,
+  options: TrainerOptions = {},
+): Promise<string> {
+  const { config } = resolved;
+  const run = config as unknown as TrainingConfig;
+  bestOptions(run, judged(config));
+  if (run.reportTo.includes('wandb')) await checkWandb();
+  return plan(resolved, options, refusal(schema, resolved));
 }
 
 /** `attune train --dry-run reward …`: an option before the verb counts as one after it. */

@@ -8,7 +8,7 @@ import { closeSync, existsSync, openSync, readFileSync, readSync, statSync, writ
 import { basename, dirname, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { checkArguments, flag, oneOf, text } from '../../arguments.ts';
-import { checkSpelling, UserError } from '../../errors.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import { refuseExisting } from '../../existing-file.ts';
 import { makeFolder } from '../../folder.ts';
 import type { Progress } from '../../progress.ts';
@@ -64,7 +64,7 @@ export async function exportGguf(
 ): Promise<GgufExport> {
   const known = { model: text, adapter: text, type: oneOf(tensorTypes), out: text, overwrite: flag };
   checkArguments('exportGguf', options, known, ['model', 'type', 'out']);
-  checkSpelling('exportGguf', options, [...Object.keys(known), 'dtype']);
+  checkNames('exportGguf', options, [...Object.keys(known), 'dtype']);
   const path = target(options);
   // An adapter is merged in float32, so that the result is rounded only once, when it is encoded.
   const dtype = options.dtype ?? (options.adapter === undefined ? undefined : 'float32');

@@ -26,6 +26,7 @@ import { Projection, type ProjectionPart } from '../decoder/projection.ts';
 import { familyOf } from '../families/index.ts';
 import type { DecoderSpec, WeightNames } from '../families/spec.ts';
 import { configQuantType } from './bitsandbytes.ts';
+import { checkDevice } from './device.ts';
 import { CheckpointSource, InitialSource, type WeightSource } from './source.ts';
 
 /** The dtype, device and quantisation to load a model with. */
@@ -103,7 +104,10 @@ const optionRules: Record<keyof LoadOptions, Rule> = {
   // Any other name would be 4 bits.
   quantType: oneOf(quantTypes),
 };
-const checkLoadOptions = (options: LoadOptions) => checkArguments('A model', options, optionRules);
+function checkLoadOptions(options: LoadOptions): void {
+  checkArguments('A model', options, optionRules);
+  if (options.device !== undefined) checkDevice(options.device);
+}
 
 /** Random weights: matrices N(0, initializerRange²), gains 1, biases 0, from the seeded generator. */
 export function initDecoder(config: Record<string, unknown>, source: string, options: LoadOptions = {}): Decoder {

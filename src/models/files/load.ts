@@ -4,21 +4,33 @@
  *     const model = await loadModel('Qwen/Qwen3-0.6B', { dtype: 'bfloat16' });
  */
 import { existsSync } from 'node:fs';
-import { checkSpelling, UserError } from '../../errors.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, seed } from '../../tensor/index.ts';
 import { Model, type ModelNotes } from '../model.ts';
 import { loadAdapter, openBase, readAdapterConfig } from './adapter.ts';
 import { initDecoder, type LoadOptions, readConfig, readDecoder } from './decoder.ts';
+import { checkDevice } from './device.ts';
 import { readHead } from './head.ts';
 
-/** Samplers, scorers and servers hand on their own options beside these. */
-const optionNames = ['dtype', 'device', 'quantType', 'progress', 'tokenizerOnly', 'configOnly'];
+const optionNames: Record<keyof (LoadOptions & ResolveOptions), true> = {
+  ...{ dtype: true, device: true, quantType: true, tokenizerOnly: true, configOnly: true },
+  ...{ endpoint: true, token: true, cacheDir: true, offline: true, timeoutMs: true, retries: true, backoffMs: true },
+  ...{ signal: true, progress: true, env: true },
+};
+export const loadOptionNames: readonly string[] = Object.keys(optionNames);
+
+/** Those of a caller's options that are for loading. */
+export function loadOptionsOf(options: LoadOptions & ResolveOptions): LoadOptions & ResolveOptions {
+  return Object.fromEntries(Object.entries(options).filter(([name]) => loadOptionNames.includes(name)));
+}
 
 /** Loads a model from a folder or the hub (`org/name[@revision]`). An adapter's folder gives its base with the adapter on it. */
 export async function loadModel(name: string, options: LoadOptions & ResolveOptions = {}): Promise<Model> {
-  checkSpelling('loadModel', options, optionNames);
+  checkNames('loadModel', options, loadOptionNames);
+  // Before a download that would be for nothing.
+  if (options.device !== undefined) checkDevice(options.device);
   const folder = await resolveModel(name, options);
   const adapter = readAdapterConfig(folder);
   if (adapter === null)

@@ -92,6 +92,15 @@ function replacements(model: AdapterHost, config: LoraConfig): Replacement[] {
   return wanted.map(replacement);
 }
 
+/** How many biases an adapter with these options would train. */
+export function loraBiases(model: AdapterHost, options: LoraOptions): number {
+  const config = loraConfig(model, options);
+  if (config.bias === 'none') return 0;
+  if (config.bias === 'lora_only')
+    return loraTargets(model, config).filter(({ projection }) => projection.bias !== null).length;
+  return [...slotsOf(model.decoder)].filter(({ names }) => names.some((name) => name.endsWith('.bias'))).length;
+}
+
 /** The full names in `modulesToSave`, without the score head, which every adapter saves anyway. */
 function savedModules(model: AdapterHost, config: LoraConfig): Set<string> {
   const inProjections = new Set([...model.decoder.projections()].flatMap(({ parts }) => parts.map(({ name }) => name)));

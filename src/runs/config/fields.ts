@@ -38,6 +38,8 @@ export interface FieldMeta {
    * is said, is no change.
    */
   meaning?(value: unknown, saved: Readonly<Record<string, unknown>>, name: string): unknown;
+  /** Which held-out examples are evaluated: a resumed run may change it, and says that its figures are of others then. */
+  picksHeldOut?: boolean;
   /** Never written or logged, whatever its name. */
   secret?: boolean;
   /** A list whose values follow the option one by one and are taken as they are: `--stop a ', b'`. */

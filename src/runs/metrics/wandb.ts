@@ -25,15 +25,8 @@ const packageName = '@wandb/sdk';
 
 /** A sink; undefined if `WANDB_MODE` forbids sending. */
 export async function openWandb(options: WandbOptions): Promise<MetricSink | undefined> {
-  const environment = options.environment ?? process.env;
-  const mode = environment.WANDB_MODE ?? 'online';
-  if (['disabled', 'offline', 'dryrun'].includes(mode)) return undefined;
-  const wandb = await loadPackage(options.load ?? (() => import(packageName)));
-  if (!environment.WANDB_API_KEY) {
-    throw new UserError(
-      'W&B was asked for, but WANDB_API_KEY is not set. Put it in .env or the environment, or set WANDB_MODE=disabled.',
-    );
-  }
+  const wandb = await checkWandb(options);
+  if (wandb === undefined) return undefined;
   // `silent`: the package must not print; only the command line prints.
   const settings = { silent: true };
   await keepingSignals(() =>
@@ -52,6 +45,22 @@ export async function openWandb(options: WandbOptions): Promise<MetricSink | und
       await wandb.finish();
     },
   };
+}
+
+/** W&B's package; undefined if `WANDB_MODE` forbids sending. An error where it is not installed, or there is no key. */
+export async function checkWandb({
+  environment = process.env,
+  load = () => import(packageName),
+}: Pick<WandbOptions, 'environment' | 'load'> = {}): Promise<WandbPackage | undefined> {
+  const mode = environment.WANDB_MODE ?? 'online';
+  if (['disabled', 'offline', 'dryrun'].includes(mode)) return undefined;
+  const wandb = await loadPackage(load);
+  if (!environment.WANDB_API_KEY) {
+    throw new UserError(
+      'W&B was asked for, but WANDB_API_KEY is not set. Put it in .env or the environment, or set WANDB_MODE=disabled.',
+    );
+  }
+  return wandb;
 }
 
 /** The package's Ctrl-C listeners would end the process before a checkpoint is saved, so they are removed. */

@@ -3,6 +3,7 @@
  * all.
  */
 import { suggestion, UserError } from '../../errors.ts';
+import { kebabCase } from '../../runs/index.ts';
 import type { LoopState } from './state.ts';
 import type { BestOptions } from './task.ts';
 
@@ -74,4 +75,16 @@ export function noteBest(
   state.sinceBest = isBetter ? 0 : state.sinceBest + 1;
   if (isBetter) state.best = { metric, value, step: state.step };
   return isBetter;
+}
+
+/** Options of evaluation must not be ignored when a set was too small to hold anything out. */
+export function checkHeldOut(config: BestConfig, evaluates: boolean, sources: Record<string, string>): void {
+  if (evaluates) return;
+  const asked = (['earlyStoppingPatience', 'loadBestModelAtEnd', 'metricForBestModel'] as const).find(
+    (name) => Boolean(config[name]) && (sources[name] ?? 'default') !== 'default',
+  );
+  if (asked === undefined) return;
+  throw new UserError(
+    `--${kebabCase(asked)} is decided by evaluations, and there is nothing held out to evaluate on: the set is too small, or none of it was set aside.`,
+  );
 }

@@ -11,16 +11,17 @@
  *       return await trainingParts(opened.run, { schema, resolved, options, task, … });
  *     });
  */
+import type { z } from 'zod';
 import { sizeText } from '../../dist/shard/room.ts';
 import { joinWorld, type World } from '../../dist/world.ts';
-import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
-import { type ConfigSchema, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import { type ConfigSchema, fieldMeta, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import { shown } from '../../runs/same-options.ts';
 import { spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
 import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
-import type { Judged } from './best.ts';
+import { checkHeldOut, type Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
 import { type PlaceOptions, takePlace } from './same-data.ts';
@@ -92,8 +93,9 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   const { schema, resolved, options, task, model, tokenizer, judged, label, after, named, world } = setup;
   const { progress } = options;
   const config = resolved.config as unknown as TrainingConfig;
-  checkHeldOut(config, task, resolved.sources);
+  checkHeldOut(config, task.evaluate !== undefined, resolved.sources);
   for (const note of [...worldNotes(config, world), ...weightNotes(task)]) progress?.start('ranks').done(spelled(note));
+  for (const note of heldOutNotes(schema, resolved)) progress?.start('held-out examples').done(spelled(note));
   // Before its steps are counted: those that are left depend on the batch size of now.
   const { allowChangedData } = config;
   const from = resolved.resume?.path;
@@ -136,6 +138,16 @@ function worldNotes(config: TrainingConfig, { size }: World): string[] {
   ];
 }
 
+/** A resumed run may evaluate on another sample of the held-out examples; its curve then has a step in it. */
+function heldOutNotes<S extends ConfigSchema>(schema: S, { changed = [], resume }: ResolvedRun<S>): string[] {
+  const picks = changed.filter(({ name }) => fieldMeta(schema.shape[name] as z.ZodType).picksHeldOut);
+  if (picks.length === 0) return [];
+  const told = picks.map(({ name, was, is }) => `--${kebabCase(name)} ${shown(is)} (was ${shown(was)})`);
+  return [
+    `with ${told.join(', ')}, evaluations after step ${resume?.step ?? 0} are of other held-out examples than those before: compare, and choose a best model, among each alone`,
+  ];
+}
+
 /** What weights that are dealt over the ranks take on each. */
 function weightNotes({ optimizer: { weights } }: TrainTask): string[] {
   if (!weights) return [];
@@ -143,16 +155,4 @@ function weightNotes({ optimizer: { weights } }: TrainTask): string[] {
   return [
     `--shard full: a rank holds ${sizeText(inUpdate)} of weights while it updates, and ${sizeText(whole)} while it samples, evaluates or saves`,
   ];
-}
-
-/** Options of evaluation must not be ignored when a set was too small to hold anything out. */
-function checkHeldOut(config: TrainingConfig, task: TrainTask, sources: Record<string, string>): void {
-  if (task.evaluate !== undefined) return;
-  const asked = (['earlyStoppingPatience', 'loadBestModelAtEnd', 'metricForBestModel'] as const).find(
-    (name) => Boolean(config[name]) && (sources[name] ?? 'default') !== 'default',
-  );
-  if (asked === undefined) return;
-  throw new UserError(
-    `--${kebabCase(asked)} is decided by evaluations, and there is nothing held out to evaluate on: the set is too small, or none of it was set aside.`,
-  );
 }

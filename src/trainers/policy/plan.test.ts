@@ -26,7 +26,7 @@ it('shows the download of the prompts of a hub dataset', async () => {
   };
   try {
     const config = policySchema.parse({ model, dataset: 'org/prompts', evalNumPrompts: 1, maxNewTokens: 8 });
-    expect(await policyPlan(config, progress)).toMatch(/prompts: 1, 1 held out/);
+    expect(await policyPlan(config, { progress })).toMatch(/prompts: 1, 1 held out/);
     expect(labels).toEqual([expect.stringContaining('org/prompts')]);
   } finally {
     await hub.close();

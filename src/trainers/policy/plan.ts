@@ -4,11 +4,11 @@ import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import { readAdapterConfig } from '../../models/files/adapter.ts';
 import { loadTokenizer } from '../../models/index.ts';
-import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { checkReward } from '../../rollouts/scorer.ts';
 import { describeChoices, describeMemory, describeRanks } from '../batches/plan.ts';
-import { type ModelPlan, modelPlan } from '../model-plan.ts';
+import { checkHeldOut } from '../loop/best.ts';
+import { type ModelPlan, modelPlan, type PlanOptions } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig } from './config.ts';
@@ -58,27 +58,35 @@ function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
 /** A critic of its own, whose size the plan does not know. */
 const besides = ({ valueBackbone }: PolicyConfig) => (valueBackbone === 'own' ? '; the critic besides' : '');
 
+export interface PolicyPlanOptions extends Pick<PlanOptions, 'progress' | 'refuse'> {
+  /** Where the options come from, for what is refused only where it was given. */
+  sources?: Record<string, string>;
+}
+
 /** The plan as text. */
-export async function policyPlan(config: PolicyConfig, progress?: Progress): Promise<string> {
+export async function policyPlan(config: PolicyConfig, options: PolicyPlanOptions = {}): Promise<string> {
+  const { progress, refuse, sources = {} } = options;
   checkPolicyConfig(config);
   await checkReference(config);
-  const { algorithm, options } = algorithmOf(config);
+  const { algorithm, options: algorithmOptions } = algorithmOf(config);
   const tokenizer = await loadTokenizer(config, progress);
   const perStep = config.batchSize * config.gradAccum;
   const isSecondCopy =
-    usesReference(algorithm, options) && !(await sharesBase(config)) && !(await startsFromAdapter(config));
+    usesReference(algorithm, algorithmOptions) && !(await sharesBase(config)) && !(await startsFromAdapter(config));
   const planned = await modelPlan(config, config.microBatchTokens, {
     secondCopy: isSecondCopy,
-    referenceModel: usesReference(algorithm, options) ? config.refModel : undefined,
+    referenceModel: usesReference(algorithm, algorithmOptions) ? config.refModel : undefined,
     progress,
+    refuse,
     ...(config.refQuantType === undefined ? {} : { referenceQuantType: config.refQuantType }),
   });
   const within = promptsWithin(config, planned.positions);
   const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress });
+  checkHeldOut(config, evaluation.length > 0, sources);
   const cache = cacheBytes(within, planned);
   const { device } = planned.model;
   const judge = await checkReward(config, { device, prompts: [...train, ...evaluation], progress });
-  const updates = options.ppoEpochs * config.nMinibatches;
+  const updates = algorithmOptions.ppoEpochs * config.nMinibatches;
   return [
     `${algorithm.name}: ${algorithm.summary}`,
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
@@ -87,6 +95,6 @@ export async function policyPlan(config: PolicyConfig, progress?: Progress): Pro
     `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cache, ...(judge > 0 ? { 'reward model': judge } : {}) })}${besides(config)}`,
     ...describeChoices(planned).map((line) => line.replace(/^QLoRA +/, 'memory with adapters: ')),
     ...describeRanks(planned, cache + judge).map((line) => line.replace(/^Ranks +/, 'ranks: ')),
-    `reference: ${usesReference(algorithm, options) ? await describeReference(config) : 'none'}`,
+    `reference: ${usesReference(algorithm, algorithmOptions) ? await describeReference(config) : 'none'}`,
   ].join('\n');
 }

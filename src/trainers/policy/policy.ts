@@ -177,7 +177,7 @@ export function startPolicy(
       task,
       model,
       tokenizer,
-      judged,
+      judged: policyJudged,
       label: algorithm.name,
       named: resume && (() => namedPrompts(resume, tokenizer, maxPositions)),
       world,
@@ -204,7 +204,7 @@ export function startPolicy(
 }
 
 /** What its evaluations measure; which of the rest there are depends on the rewards, the tasks and --eval-samples. */
-const judged: Judged = {
+export const policyJudged: Judged = {
   metric: 'reward',
   names: [
     ...['reward', 'accuracy', 'length_mean', 'length_max', 'ended', 'kl', 'sampled_reward', 'reward_mean', 'kl_div'],

@@ -111,6 +111,7 @@ const shape = z.object({
     group: group.data,
   }),
   evalSubsetSize: field(positive().optional(), {
+    picksHeldOut: true,
     description: 'evaluate on this many held-out examples at most',
     group: group.data,
     aliases: ['maxEvalSamples'],

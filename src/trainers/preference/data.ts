@@ -5,6 +5,7 @@ import { type TrainingPlan, trainingPlan } from '../batches/plan.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import type { TrainerOptions } from '../loop/training-run.ts';
 import { type PlanOptions, withinPositions } from '../model-plan.ts';
+import { checkMoving, checkQuantised } from '../reference/options.ts';
 import { openForTraining, sourceOf } from '../setup.ts';
 import type { PreferenceConfig } from './config.ts';
 
@@ -35,15 +36,21 @@ export async function openPreferences(
   });
 }
 
-export function preferencePlan(
+export const noDropout = 'the model has no dropout of its own';
+
+export async function preferencePlan(
   config: PreferenceConfig,
   algorithm: PreferenceLoss,
   data: TokenSets,
-  options: Pick<PlanOptions, 'progress' | 'ranks'> = {},
+  options: Pick<PlanOptions, 'progress' | 'ranks' | 'refuse'> = {},
 ): Promise<TrainingPlan> {
   const copied = typeof config.refModel === 'string' || !config.lora;
   const secondCopy = algorithm.needsReference && copied && !config.precomputeRef;
   const referenceQuantType = config.refQuantType;
   const referenceModel = algorithm.needsReference && config.refModel ? config.refModel : undefined;
-  return trainingPlan(config, data, config, { ...options, secondCopy, referenceQuantType, referenceModel });
+  const plan = await trainingPlan(config, data, config, { ...options, secondCopy, referenceQuantType, referenceModel });
+  if (!plan.dropout) options.refuse?.(['dropout'], noDropout);
+  checkQuantised(config, plan.adapters);
+  if (algorithm.needsReference) checkMoving(config, plan.adapters);
+  return plan;
 }

@@ -38,6 +38,7 @@ import {
 import type { Model } from '../../models/index.ts';
 import { withoutDropout } from '../../models/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import type { Judged } from '../loop/best.ts';
 import type { BatchMetrics } from '../loop/task.ts';
 import { combined } from '../loop/update.ts';
 import { type ReferenceTable, referenceLogprobs } from '../reference/cache.ts';
@@ -60,6 +61,8 @@ export const preferenceMetrics: readonly string[] = [
   ...['chosen', 'rejected'].flatMap((side) => [`${side}_reward`, `${side}_lp`, `${side}_length`]),
   'log_ratio',
 ];
+
+export const preferenceJudged: Judged = { metric: 'loss', names: preferenceMetrics };
 
 export interface ObjectiveOptions {
   model: Model;

@@ -25,10 +25,10 @@ import { type ReferenceTable, referenceTable } from '../reference/cache.ts';
 import { openReference } from '../reference/open.ts';
 import { checkQuantised } from '../reference/options.ts';
 import type { Reference } from '../reference/reference.ts';
-import { loadForTraining, restoreForTraining, saveForTraining } from '../setup.ts';
+import { hasDropout, loadForTraining, restoreForTraining, saveForTraining } from '../setup.ts';
 import { configuredLoss, type PreferenceConfig, type PreferenceConfigInput, preferenceSchema } from './config.ts';
-import { openPreferences } from './data.ts';
-import { type PreferenceExample, PreferenceObjective, preferenceMetrics, responseLimits } from './objective.ts';
+import { noDropout, openPreferences } from './data.ts';
+import { type PreferenceExample, PreferenceObjective, preferenceJudged, responseLimits } from './objective.ts';
 import { type Sample, type SampleOptions, SampleResponses } from './samples.ts';
 
 /** What a program may pass to `trainPreference` besides the config. */
@@ -72,7 +72,7 @@ export function startPreference(
       refuse: refusal(preferenceSchema, resolved),
     });
     freed.use(model);
-    if (!hasDropout(model)) refusal(preferenceSchema, resolved)(['dropout'], 'the model has no dropout of its own');
+    if (!hasDropout(model)) refusal(preferenceSchema, resolved)(['dropout'], noDropout);
     if (!config.dropout) silenceDropout(model);
     checkQuantised(config, model.adapters !== null);
     const opening = algorithm.needsReference ? await openReference({ config, policy: model, progress }) : null;
@@ -107,7 +107,6 @@ export function startPreference(
     const run = await startRun('train preference', preferenceSchema, resolved, options.run);
     opened.run = run;
     const samples = new SampleResponses(model, tokenizer, promptsOf(held), sampleOptions(config));
-    const judged = { metric: 'loss', names: preferenceMetrics };
     const setup = {
       schema: preferenceSchema,
       resolved,
@@ -115,7 +114,7 @@ export function startPreference(
       task,
       model,
       tokenizer,
-      judged,
+      judged: preferenceJudged,
       label: algorithm.name,
       world,
     };
@@ -278,10 +277,6 @@ function preferenceTask(parts: TaskParts): Task {
     state: () => steps.state,
     restore: (state) => steps.restore(state as StepState),
   };
-}
-
-function hasDropout({ decoder: { spec } }: Model): boolean {
-  return [...Object.values(spec.dropout), spec.attention.dropout].some((share) => Number(share) > 0);
 }
 
 /** Turns off the model's dropout, so that policy and reference start equal; adapters keep theirs. */

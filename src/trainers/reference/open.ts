@@ -1,10 +1,9 @@
 /** Opens the reference of a config. */
-import { UserError } from '../../errors.ts';
 import { checkSameVocabulary } from '../../models/files/tokenizer.ts';
 import { loadModel, type Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { AdapterReference } from './adapters.ts';
-import type { ReferenceConfig } from './options.ts';
+import { checkMoving, type ReferenceConfig } from './options.ts';
 import { ModelReference, type Reference } from './reference.ts';
 
 export interface OpenReferenceOptions {
@@ -18,13 +17,9 @@ export interface OpenReferenceOptions {
  * reference, and a quantised one, is a separate model: `refModel`, or a second copy of the starting model.
  */
 export async function openReference({ config, policy, progress }: OpenReferenceOptions): Promise<Reference> {
-  const { refModel, refModelUpdateFreq, refQuantType: quantType } = config;
+  const { refModel, refQuantType: quantType } = config;
   if (policy.adapters !== null && !refModel && quantType === undefined) return new AdapterReference(policy);
-  if (policy.adapters !== null && refModelUpdateFreq !== undefined) {
-    throw new UserError(
-      'A moving reference of a policy with adapters is the policy itself as it was: leave out --ref-model, or train whole.',
-    );
-  }
+  checkMoving(config, policy.adapters !== null);
   const name = refModel || config.model;
   const { dtype, device } = policy.decoder;
   const model = await loadModel(name, { dtype, device, quantType, progress });

@@ -12,6 +12,17 @@ export interface ReferenceConfig {
   refModelUpdateFreq?: number;
 }
 
+/** A policy with adapters is its own moving reference: no other model can take over its weights. */
+export function checkMoving(
+  { refModel, refQuantType, refModelUpdateFreq }: Omit<ReferenceConfig, 'model'>,
+  adapters: boolean,
+): void {
+  if (!adapters || refModelUpdateFreq === undefined || (!refModel && refQuantType === undefined)) return;
+  throw new UserError(
+    'A moving reference of a policy with adapters is the policy itself as it was: leave out --ref-model, or train whole.',
+  );
+}
+
 /** A quantised reference is a separate model and cannot be updated. */
 export function checkQuantised(
   { refQuantType, refModel, refModelUpdateFreq }: Omit<ReferenceConfig, 'model'>,

@@ -57,11 +57,17 @@ const shape = z.object({
   ...optimizerFields({ lr: 1e-5 }),
   ...cadenceFields({ metric: 'eval/accuracy' }),
   evalNumBatches: field(positive().default(32), {
+    picksHeldOut: true,
     description: 'batches per evaluation, drawn with replacement; all held-out examples once where they are fewer',
     group: evaluation,
   }),
-  evalBatchSize: field(positive().default(4), { description: 'examples per evaluation batch', group: evaluation }),
+  evalBatchSize: field(positive().default(4), {
+    picksHeldOut: true,
+    description: 'examples per evaluation batch',
+    group: evaluation,
+  }),
   evalSeed: field(z.number().int().min(0).default(1234), {
+    picksHeldOut: true,
     description: 'seed of the evaluation sample, the same at every evaluation',
     group: evaluation,
   }),

@@ -58,8 +58,7 @@ export function startReward(
     const data = await rewardTokens(config, tokenizer, options);
     opened.defer(() => data.close());
     const { train, validation, heldOut } = data;
-    if (config.margin && !(await hasMargins(train)))
-      refusal(rewardSchema, resolved)(['margin'], 'every pair of the dataset has the margin 0');
+    await checkMargins(config, train, refusal(rewardSchema, resolved));
     const objective = objectiveOf(config, model);
     const evaluate = validation && (await rewardEvaluation(config, model, objective, validation));
     const task = batchTask({
@@ -94,13 +93,22 @@ export function startReward(
   });
 }
 
+/** Refuses `margin` where no pair has one. */
+export async function checkMargins(
+  { margin }: RewardConfig,
+  train: TokenStore,
+  refuse: (options: readonly string[], because: string) => void,
+): Promise<void> {
+  if (margin && !(await hasMargins(train))) refuse(['margin'], 'every pair of the dataset has the margin 0');
+}
+
 async function hasMargins(store: TokenStore): Promise<boolean> {
   for await (const { margins } of allBatches(store, 256)) if (margins.some((margin) => margin !== 0)) return true;
   return false;
 }
 
 /** `always`: keeps best_model without an option, as for reward models. */
-function rewardMeasures(type: RewardType): Judged {
+export function rewardMeasures(type: RewardType): Judged {
   const own: Record<RewardType, string[]> = {
     preference: ['margin', 'chosen_reward', 'rejected_reward'],
     outcome: ['top1_accuracy', 'pairwise_accuracy', 'auc', 'correct_score', 'incorrect_score'],

@@ -59,10 +59,12 @@ const shape = z.object({
   }),
   maxSteps: field(z.number().int().positive().optional(), { description: 'end after this many steps', group }),
   evalNumBatches: field(z.number().int().positive().default(32), {
+    picksHeldOut: true,
     description: 'batches per evaluation, drawn with replacement; all held-out examples once where they are fewer',
     group: 'Evaluation and checkpoints',
   }),
   evalBatchSize: field(z.number().int().positive().default(8), {
+    picksHeldOut: true,
     description: 'examples per evaluation batch',
     group: 'Evaluation and checkpoints',
   }),
@@ -112,7 +114,7 @@ export type SftConfig = z.output<typeof sftSchema>;
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
 /** What its evaluations measure. */
-const judged: Judged = { metric: 'loss', names: ['loss', 'perplexity', 'entropy'] };
+export const sftJudged: Judged = { metric: 'loss', names: ['loss', 'perplexity', 'entropy'] };
 
 /** A step of supervised fine-tuning. */
 export type SftStep = StepOf<'loss', 'loss'>;
@@ -158,7 +160,7 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
       task,
       model,
       tokenizer,
-      judged,
+      judged: sftJudged,
       label: 'sft',
       world,
     });

@@ -349,6 +349,23 @@ it('goes on with a finished model when more epochs are asked for, and remembers 
   ]);
 });
 
+it('a resume that finds a model finished says so in the results, whatever failed since', async () => {
+  const path = at('healed', 'pipeline_results.json');
+  const rows = () => JSON.parse(readFileSync(path, 'utf8'));
+  const given = recipe({ training: { output_dir: at('healed'), max_steps: 1 } }, { qwen });
+  await train(given);
+  const [finished] = rows();
+  // Without --resume the folder is refused, as it holds a run.
+  await train(given);
+  expect(rows()).toMatchObject([{ status: 'failed', previous: { status: 'finished' } }]);
+  await train(given, { resume: true });
+  expect(rows()).toEqual([finished]);
+  // It was finished by another command after it had failed here.
+  writeFileSync(path, JSON.stringify([{ name: 'qwen', status: 'failed', folder: at('healed', 'qwen'), seconds: 1 }]));
+  await train(given, { resume: true });
+  expect(rows()).toMatchObject([{ status: 'finished', step: 1, checkpoint: at('healed', 'qwen', 'final') }]);
+});
+
 it('the recipes are valid', () => {
   for (const name of ['minimal', 'full', 'several-models']) {
     const path = new URL(`../../../recipes/${name}.yaml`, import.meta.url).pathname;

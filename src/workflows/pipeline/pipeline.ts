@@ -12,7 +12,7 @@ import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
 import type { Progress } from '../../progress.ts';
-import { readJson, redact, resolveRun } from '../../runs/index.ts';
+import { type RunInfo, readJson, redact, resolveRun } from '../../runs/index.ts';
 import type { TrainResult, TrainStep } from '../../trainers/loop/loop.ts';
 import { preferenceSchema } from '../../trainers/preference/config.ts';
 import { startPreference } from '../../trainers/preference/preference.ts';
@@ -126,6 +126,21 @@ async function trainOne(
 
 type ResultRow = Omit<ModelOutcome, 'error'> & { error?: string; previous?: Omit<ResultRow, 'previous'> };
 
+/**
+ * The row of a model that is finished. A later attempt may have failed, or the run was finished by another command: its own
+ * files say what it reached.
+ */
+function finishedRow(earlier: ResultRow, { name, folder, checkpoint }: ModelOutcome): ResultRow {
+  const isFinished = ({ status }: { status: ResultRow['status'] }) =>
+    status === 'finished' || status === 'early-stopping';
+  const { previous } = earlier;
+  if (isFinished(earlier)) return earlier;
+  const run = readJson<RunInfo>(join(folder, 'run.json'));
+  if (previous !== undefined && isFinished(previous) && previous.step === (run?.step ?? previous.step)) return previous;
+  const seconds = run?.ended === undefined ? 0 : (Date.parse(run.ended) - Date.parse(run.created)) / 1000;
+  return { name, status: 'finished', folder, step: run?.step, checkpoint, seconds };
+}
+
 /** The newest result of every model ever trained in this folder, and the one before it. A skipped model keeps its results. */
 function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const { outputDir } = config.training;
@@ -135,7 +150,8 @@ function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const rows = new Map((Array.isArray(found) ? found : []).map((row) => [row.name, row]));
   const earlier = rows.get(outcome.name);
   const { error, ...told } = outcome;
-  if (outcome.status !== 'skipped' || earlier === undefined) {
+  if (outcome.status === 'skipped' && earlier !== undefined) rows.set(outcome.name, finishedRow(earlier, outcome));
+  else {
     const { previous: older, ...before } = earlier ?? {};
     // A failure without a result of its own keeps the last one that had one.
     const previous = earlier?.step === undefined ? older : (before as ResultRow);

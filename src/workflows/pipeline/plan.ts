@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { plannedRanks } from '../../dist/place.ts';
 import { AttuneError, UserError } from '../../errors.ts';
-import { ConfigError, listCheckpoints, type RunInfo, readJson, resolveConfig } from '../../runs/index.ts';
+import { ConfigError, checkWandb, listCheckpoints, type RunInfo, readJson, resolveConfig } from '../../runs/index.ts';
 import { deletion } from '../../runs/start-over.ts';
 import { cudaCount } from '../../tensor/index.ts';
 import type { TrainingPlan } from '../../trainers/batches/plan.ts';
@@ -67,6 +67,7 @@ async function planModel(
   const input = preferenceInput(config, model, device ?? 'cpu');
   const preference = await attempt(() => resolveConfig(preferenceSchema, { flags: input }).config);
   if (preference === undefined) return plan;
+  if (preference.reportTo.includes('wandb')) await attempt(() => checkWandb());
   const loss = await attempt(() => configuredLoss(preference));
   if (loss === undefined) return plan;
   const data = await attempt(() => openPreferences(preference, loss.algorithm, options));
