@@ -321,8 +321,7 @@ void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
       Quad part[4];
       for (int j = 0; j < 4; j++) part[j] = quad(w + (q * 4 + j) * k + i);
       transpose(part);
-      for (int r = 0; r < ROWS; r++)
-        sums[r][q] = Kind::columns(part, x + (r * k + i) * Kind::kInputs, sums[r][q]);
+      for (int r = 0; r < ROWS; r++) sums[r][q] = Kind::columns(part, x + (r * k + i) * Kind::kInputs, sums[r][q]);
     }
   }
   for (; i < k; i++)

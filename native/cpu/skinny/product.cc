@@ -43,9 +43,7 @@ void product(const SkinnyProduct<float, W>& p) {
   const auto items = asItems(p);
   const bool areWhole = std::is_same_v<W, float> || p.k % 8 == 0;  // steps of `few`
   const auto rowsOf = [&](int64_t group) { return std::min(kGroup, p.m - group * kGroup); };
-  const auto isFew = [&](int64_t group, int64_t block) {
-    return areWhole && rowsOf(group) <= Kind::kRows && (block + 1) * kBlock <= p.n;
-  };
+  const auto isFew = [&](int64_t group, int64_t block) { return areWhole && rowsOf(group) <= Kind::kRows && (block + 1) * kBlock <= p.n; };
   for (int64_t g = 0; g < groups; g++)
     if (!isFew(g, blocks - 1)) pack(p.x + g * kGroup * p.k, rowsOf(g), p.k, packed.get() + g * kGroup * p.k);
   deal(blocks, leastTasks(p.m * p.k * kBlock), [&](int64_t begin, int64_t end) {

@@ -1,8 +1,8 @@
 // Attention of a decoding step that is not dealt: a cluster of blocks for each row and pair (items.cuh). The results are those of rows.cuh
 // bit for bit: its warps are here warps of several blocks, so that keys come through several multiprocessors at once. A block takes little
 // shared memory, so that it begins while the kernels before still run. A block by itself (CLUSTER 1) is no cluster, and joins its warps in
-// its own shared memory. It may have rows in several chunks (CutSpan), and EACH kv heads of a row, which it takes one after the other: the
-// keys of the next are asked for before the present one's warps are joined.
+// its own shared memory. It may have EACH kv heads of a row, which it takes one after the other: the keys of the next are asked for before the
+// present one's warps are joined.
 #pragma once
 #include "cuda/attention/rows.cuh"
 
@@ -15,21 +15,13 @@ constexpr int kReserved = 1024;  // bytes of a multiprocessor's shared memory th
 /** The tiles of a row that is never cut; Span (items.cuh) has those of one that is. */
 template <int KEYS>
 struct WholeSpan {
-  static constexpr int kMostChunks = 1;
   int first, last;
   __device__ WholeSpan(int position, int window)
       : first(window > 0 && position - window + 1 > 0 ? (position - window + 1) / KEYS : 0), last(position / KEYS) {}
-  static constexpr __device__ int chunks() { return 1; }
-  __device__ int end(int) const { return last; }
-};
-template <int KEYS, int CHUNK, int LONE>
-struct CutSpan : Span<KEYS, CHUNK> {
-  static constexpr int kMostChunks = kBlocksOfFew * kCacheBlock / KEYS >> CHUNK;
-  __device__ CutSpan(int position, int window) : Span<KEYS, CHUNK>(position, window, LONE) {}
 };
 
 /** What a block of a cluster holds, for `heads` of a pair at most. WARPS of the whole cluster go through tiles. */
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES, int EACH>
+template <typename Cache, int WARPS, int CLUSTER, int STAGES, int EACH>
 struct FewShared {
   using Query = typename Cache::Query;
   static constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kOwn = WARPS / CLUSTER,
@@ -37,22 +29,20 @@ struct FewShared {
   static constexpr int kQuery = Cache::Queries::kNumbers, kPart = D / CLUSTER, kSum = kPart + 4;  // kPart: dimensions that a block joins
   static_assert(kPart % 8 == 0);
   static constexpr int kBlocks = CLUSTER > 1 ? 4 : kOwn * STAGES * Cache::kBytesOfTile > 100 << 10 ? 1 : 2;  // of a multiprocessor
-  // one chunk's results are joined while the next one's are stored
-  static constexpr int kChunks = RowSpan::kMostChunks, kTurns = kChunks * EACH > 1 ? 2 : 1, kKept = kChunks > 1 ? kChunks : 0;
-  static_assert(kChunks * EACH == 1 || CLUSTER == 1);
+  static constexpr int kTurns = EACH > 1 ? 2 : 1;  // one kv head's results are joined while the next one's are stored
+  static_assert(EACH == 1 || CLUSTER == 1);
   char* ring;  // [kOwn, STAGES]: tiles
   Query* queries;  // [EACH, heads, kQuery]
   char* newest;  // [EACH]: k and v of the new token
-  float *sums, *scratch, *chunkSums;  // [kTurns, WARPS, heads, kSum], [kWarps, D], [kKept, heads, D]
-  float2 *marks, *chunkMarks;  // [kTurns, WARPS, heads], [kKept, heads]: peak and total
+  float *sums, *scratch;  // [kTurns, WARPS, heads, kSum], [kWarps, D]
+  float2* marks;  // [kTurns, WARPS, heads]: peak and total
   uint64_t* arrived;  // counts the bytes of `sums` and `marks` that the cluster's warps have stored
 
   /** What `arrived` counts. */
   static __device__ int bytesOfSums(int heads) { return WARPS * heads * static_cast<int>(kPart * sizeof(float) + sizeof(float2)); }
   static int bytes(int heads) {
     return kOwn * STAGES * Cache::kBytesOfTile + EACH * (static_cast<int>(sizeof(Query)) * heads * kQuery + Cache::kBytesOfNewest) +
-           static_cast<int>(sizeof(float)) * (kTurns * WARPS * heads * (kSum + 2) + kWarps * D + kKept * heads * (D + 2)) +
-           static_cast<int>(sizeof(uint64_t));
+           static_cast<int>(sizeof(float)) * (kTurns * WARPS * heads * (kSum + 2) + kWarps * D) + static_cast<int>(sizeof(uint64_t));
   }
   __device__ FewShared(char* base, int heads) {
     ring = base;
@@ -60,31 +50,10 @@ struct FewShared {
     newest = reinterpret_cast<char*>(queries + EACH * heads * kQuery);
     sums = reinterpret_cast<float*>(newest + EACH * Cache::kBytesOfNewest);
     scratch = sums + kTurns * WARPS * heads * kSum;
-    chunkSums = scratch + kWarps * D;
-    marks = reinterpret_cast<float2*>(chunkSums + kKept * heads * D);
-    chunkMarks = marks + kTurns * WARPS * heads;
-    arrived = reinterpret_cast<uint64_t*>(chunkMarks + kKept * heads);
+    marks = reinterpret_cast<float2*>(scratch + kWarps * D);
+    arrived = reinterpret_cast<uint64_t*>(marks + kTurns * WARPS * heads);
   }
 };
-
-/** The result of a row's chunks at one dimension, in the order in which rows.cuh adds them up. Chunk i's are `apart` times i further. */
-template <int MOST>
-__device__ float joinedChunks(int chunks, const float2* marks, int marksApart, const float* sums, int sumsApart) {
-  float top = -INFINITY, result = 0, totals[MOST];
-  for (int i = 0; i < chunks; i++) top = fmaxf(top, marks[i * marksApart].x);
-#pragma unroll
-  for (int i = 0; i < MOST; i++) {
-    const float2 mark = i < chunks ? marks[i * marksApart] : float2{-INFINITY, 0};
-    const float fade = powerOf2(mark.x - top);
-    totals[i] = __fmul_rn(mark.y, fade);
-    result += fade * (i < chunks ? sums[i * sumsApart] : 0.0f);
-  }
-#pragma unroll
-  for (int half = MOST / 2; half > 0; half /= 2)
-#pragma unroll
-    for (int i = 0; i < half; i++) totals[i] += totals[i + half];
-  return result / totals[0];
-}
 
 /**
  * When a warp asks for the first tiles of its ring: all at once; each when the one before is there, because otherwise the keys of all rows
@@ -93,13 +62,13 @@ __device__ float joinedChunks(int chunks, const float2* marks, int marksApart, c
  */
 enum class Asking { AtOnce, Gently, AfterQueries };
 
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES, Asking ASKING, int EACH>
-__global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>::kWarps,
-                                  FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>::kBlocks)
+template <typename Cache, int WARPS, int CLUSTER, int STAGES, Asking ASKING, int EACH>
+__global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES, EACH>::kWarps,
+                                  FewShared<Cache, WARPS, CLUSTER, STAGES, EACH>::kBlocks)
     attentionFewKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using T = typename Cache::Model;
-  using Shared = FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>;
+  using Shared = FewShared<Cache, WARPS, CLUSTER, STAGES, EACH>;
   constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kOwn = Shared::kOwn, kPart = Shared::kPart, kThreads = 32 * Shared::kWarps;
   // With one tile a warp, the next keys are asked for while the present values are worked on.
   constexpr bool kParts = CLUSTER == 1 && STAGES == 1;
@@ -124,8 +93,8 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER,
   const int block = lane < a.tableWidth ? tableOf(a, row)[lane] : 0;
   const auto blockOf = [&](int at) { return static_cast<int64_t>(__shfl_sync(0xFFFFFFFF, block, at / kCacheBlock)); };
   const int firstKey = window > 0 ? max(0, position - window + 1) : 0;
-  const RowSpan span(position, window);
-  const int first = span.first, last = span.last, chunks = span.chunks();
+  const WholeSpan<kKeys> span(position, window);
+  const int first = span.first, last = span.last;
   char* const ring = shared.ring + warp * STAGES * Cache::kBytesOfTile;
   const auto placeOf = [&](int at) { return blockOf(at) * kCacheBlock + at % kCacheBlock; };
   const int ofCluster = rank * kOwn + warp;  // the warp that this one is in rows.cuh: tiles begin, begin + WARPS …
@@ -198,112 +167,100 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER,
     const auto* const queries = ofHeads + min(g, heads - 1) * Shared::kQuery + t * Cache::Queries::kQuarter;
     const char* const newToken = shared.newest + each * Cache::kBytesOfNewest;
     T* const out = static_cast<T*>(a.out) + (row * a.heads + firstHead + each * share) * D;
+    const int turn = each % Shared::kTurns;
     int now = begin;
-    for (int chunk = 0; chunk < chunks; chunk++) {
-      const int turn = (each * chunks + chunk) % Shared::kTurns;
-      float* const sums = shared.sums + turn * WARPS * most * Shared::kSum;
-      float2* const marks = shared.marks + turn * WARPS * most;
-      // —— this warp's tiles ——
-      if (warp < kOwn) {
-        const auto scales = Cache::scoreScales(ofHeads, heads, a.scale * kLog2);
-        typename Cache::Running running;
-        const int end = span.end(chunk);
+    float* const sums = shared.sums + turn * WARPS * most * Shared::kSum;
+    float2* const marks = shared.marks + turn * WARPS * most;
+    // —— this warp's tiles ——
+    if (warp < kOwn) {
+      const auto scales = Cache::scoreScales(ofHeads, heads, a.scale * kLog2);
+      typename Cache::Running running;
 #pragma unroll 1
-        for (; now <= end; now += WARPS) {
-          char* const own = ring + stage * Cache::kBytesOfTile;
-          if (kParts && now == last)
-            waitForCopies<0>();
-          else
-            waitForCopies<kParts ? 1 : STAGES - 1>();
+      for (; now <= last; now += WARPS) {
+        char* const own = ring + stage * Cache::kBytesOfTile;
+        if (kParts && now == last)
+          waitForCopies<0>();
+        else
+          waitForCopies<kParts ? 1 : STAGES - 1>();
+        __syncwarp();
+        if (now == last) {
+          Cache::put(own, position % kKeys, newToken);
           __syncwarp();
-          if (now == last) {
-            Cache::put(own, position % kKeys, newToken);
-            __syncwarp();
-          }
-          const auto hide = [&](float(&score)[4], int part) {
-            const int key = now * kKeys + part + g;  // and key + 8
-            if (now == last || now == first) hideKeys(score, key, firstKey, position);
+        }
+        const auto hide = [&](float(&score)[4], int part) {
+          const int key = now * kKeys + part + g;  // and key + 8
+          if (now == last || now == first) hideKeys(score, key, firstKey, position);
+        };
+        if constexpr (kParts) {
+          const auto keysAreRead = [&] {
+            __syncwarp();  // by all lanes
+            askKeys(stage);
           };
-          if constexpr (kParts) {
-            const auto keysAreRead = [&] {
-              __syncwarp();  // by all lanes
-              askKeys(stage);
-            };
-            const auto awaitValues = [&] {
-              waitForCopies<1>();
-              __syncwarp();
-            };
-            running.add(own, queries, scales, hide, keysAreRead, awaitValues);
-          } else {
-            running.add(own, queries, scales, hide);
-          }
-          __syncwarp();  // all lanes have read the tile
-          if (!kParts) askKeys(stage);
-          askValues(stage);
-          stage = stage + 1 == STAGES ? 0 : stage + 1;
-        }
-
-        // —— to the blocks of the cluster: each joins some dimensions ——
-        running.finish();
-        if (position == 0 && begin == 0) Cache::finishAlone(running, newToken);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-          const int which = 2 * t + j, place = ofCluster * most + which;
-          if (which >= heads) continue;
-          const float2 mark{running.peak[j], running.total[j]};
-          if constexpr (CLUSTER == 1) {
-            if (g == 0) marks[place] = mark;
-            running.store(j, sums + place * Shared::kSum);
-          } else {
-            if (g == 0)
-#pragma unroll
-              for (int to = 0; to < CLUSTER; to++) storeAsync(addressOf(marks + place, to), mark, addressOf(shared.arrived, to));
-            running.template send<kPart>(j, sums + place * Shared::kSum, shared.arrived);
-          }
-        }
-      }
-      if constexpr (CLUSTER > 1)
-        waitForStores(shared.arrived);
-      else
-        __syncthreads();
-      for (int at = threadIdx.x; at < heads * kPart; at += kThreads) {
-        const int which = at / kPart, d = at % kPart;
-        JoinedWarps joined;
-        joined.join<WARPS>(marks + which, most, sums + which * Shared::kSum + d, most * Shared::kSum);
-        if (chunks == 1) {
-          out[which * D + rank * kPart + d] = narrow<T>(joined.result / joined.all);
+          const auto awaitValues = [&] {
+            waitForCopies<1>();
+            __syncwarp();
+          };
+          running.add(own, queries, scales, hide, keysAreRead, awaitValues);
         } else {
-          shared.chunkSums[chunk * most * D + at] = joined.result;
-          if (d == 0) shared.chunkMarks[chunk * most + which] = {joined.top, joined.all};
+          running.add(own, queries, scales, hide);
+        }
+        __syncwarp();  // all lanes have read the tile
+        if (!kParts) askKeys(stage);
+        askValues(stage);
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+      }
+
+      // —— to the blocks of the cluster: each joins some dimensions ——
+      running.finish();
+      if (position == 0 && begin == 0) Cache::finishAlone(running, newToken);
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const int which = 2 * t + j, place = ofCluster * most + which;
+        if (which >= heads) continue;
+        const float2 mark{running.peak[j], running.total[j]};
+        if constexpr (CLUSTER == 1) {
+          if (g == 0) marks[place] = mark;
+          running.store(j, sums + place * Shared::kSum);
+        } else {
+          if (g == 0)
+#pragma unroll
+            for (int to = 0; to < CLUSTER; to++) storeAsync(addressOf(marks + place, to), mark, addressOf(shared.arrived, to));
+          running.template send<kPart>(j, sums + place * Shared::kSum, shared.arrived);
         }
       }
     }
-    if (chunks == 1) continue;
-    __syncthreads();
-    for (int at = threadIdx.x; at < heads * D; at += kThreads)
-      out[at] = narrow<T>(joinedChunks<Shared::kChunks>(chunks, shared.chunkMarks + at / D, most, shared.chunkSums + at, most * D));
+    if constexpr (CLUSTER > 1)
+      waitForStores(shared.arrived);
+    else
+      __syncthreads();
+    for (int at = threadIdx.x; at < heads * kPart; at += kThreads) {
+      const int which = at / kPart, d = at % kPart;
+      JoinedWarps joined;
+      joined.join<WARPS>(marks + which, most, sums + which * Shared::kSum + d, most * Shared::kSum);
+      out[which * D + rank * kPart + d] = narrow<T>(joined.result / joined.all);
+    }
   }
 #endif
 }
 
 /**
  * RING: KB of keys and values that a block has room for, beside their scales. False, and nothing done, where it is too large for the device,
- * or with several chunks or kv heads a block for two on a multiprocessor.
+ * or with several kv heads a block for two on a multiprocessor.
  */
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int RING, Asking ASKING, int EACH = 1>
+template <typename Cache, int WARPS, int CLUSTER, int RING, Asking ASKING, int EACH = 1>
 bool launchAttentionFew(const AttentionArgs& a, cudaStream_t stream) {
   constexpr int kMostTiles = (kTile << loneOf(Cache::kSize)) / Cache::kKeys / WARPS,
                 kFit = (RING << 10) / (WARPS / CLUSTER * Cache::kBytesOfNumbers);
   constexpr int kStages = kFit < kMostTiles ? kFit : kMostTiles;
-  using Shared = FewShared<Cache, RowSpan, WARPS, CLUSTER, kStages, EACH>;
+  using Shared = FewShared<Cache, WARPS, CLUSTER, kStages, EACH>;
   const int share = static_cast<int>(a.heads / a.groups), heads = std::min(share, kMostHeads), parts = (share + heads - 1) / heads;
   const int bytes = Shared::bytes(heads);
   if (bytes > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
   if (Shared::kTurns > 1 && 2 * (bytes + kReserved) > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) return false;
   if (EACH > 1 && (parts > 1 || a.groups % EACH != 0)) return false;
   const dim3 grid(static_cast<unsigned>(a.rows * (a.groups / EACH) * parts * CLUSTER));
-  launchWithMemory<kAnyShared>(attentionFewKernel<Cache, RowSpan, WARPS, CLUSTER, kStages, ASKING, EACH>, grid, 32 * Shared::kWarps,
-                               CLUSTER, bytes, stream, a, heads, parts);
+  launchWithMemory<kAnyShared>(attentionFewKernel<Cache, WARPS, CLUSTER, kStages, ASKING, EACH>, grid, 32 * Shared::kWarps, CLUSTER, bytes,
+                               stream, a, heads, parts);
   return true;
 }
 

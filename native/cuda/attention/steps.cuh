@@ -1,7 +1,5 @@
 // Which kernel takes the attention of a decoding step: few.cuh, lone.cuh, many.cuh or rows.cuh, by the number of rows and the size of a head.
 #pragma once
-#include <cstdlib>
-
 #include "cuda/attention/lone.cuh"
 #include "cuda/attention/many.cuh"
 
@@ -12,6 +10,13 @@ namespace {
 bool fewFits(const AttentionArgs& a) { return majorOfDevice() >= 9 && a.ofStep && a.bias == nullptr && a.tableWidth <= kBlocksOfFew; }
 
 /**
+ * Whether rows of over 1,024 keys are whole, too: where slots have room for 2,048 and no more. Tokens/s of 0.6B with the 8-bit cache, cut and
+ * whole: 1, 4, 8, 16 and 64 rows of 1,200 to 1,500 keys 1,685, 5,727, 9,085, 12,993 and 25,578 → 1,849, 6,103, 10,921, 16,021 and 26,350; 6, 16
+ * and 256 rows of mixed lengths 6,236, 11,633 and 42,404 → 6,865, 13,682 and 43,771.
+ */
+bool longRowsAreWhole(const AttentionArgs& a) { return a.size == 128 && fewFits(a); }
+
+/**
  * By clusters of blocks, where latency counts. On an H200 a layer of Qwen3-0.6B with 384 keys took, with four and with two blocks a row
  * and kv head: 13.8 and 13.9 µs at one row, 15.3 and 15.2 at four, 18.9 and 17.4 at eight; with one block of eight warps 14.3, 15.8 and
  * 18.2. At 16 rows it took 23.7, and 24.5 without being gentle: with room for two tiles a warp a block fits beside those of the
@@ -19,17 +24,9 @@ bool fewFits(const AttentionArgs& a) { return majorOfDevice() >= 9 && a.ofStep &
  */
 template <typename Cache, int WARPS>
 bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
-  using Whole = WholeSpan<Cache::kKeys>;
   // Of one row, eight blocks: 13.8 → 13.7 µs, and in 8 bits 14.6 → 14.3.
   if constexpr (Cache::kSize == 128)
-    if (a.rows * a.groups * 16 <= multiprocessorsOfDevice())
-      return launchAttentionFew<Cache, Whole, WARPS, 8, 64, Asking::AtOnce>(a, stream);
-  if constexpr (Cache::kSize == 128)
-    if (a.tableWidth * kCacheBlock > 1024 && a.rows * a.groups * 4 > multiprocessorsOfDevice() && getenv("ATTUNE_FEW") != nullptr) {
-      if (a.rows * a.groups * 2 > multiprocessorsOfDevice())
-        return launchAttentionFew<Cache, Whole, WARPS, 4, 48, Asking::AtOnce>(a, stream);
-      return launchAttentionFew<Cache, Whole, WARPS, 4, 64, Asking::AtOnce>(a, stream);
-    }
+    if (a.rows * a.groups * 16 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, WARPS, 8, 64, Asking::AtOnce>(a, stream);
   // In 8 bits, where most multiprocessors have a row and kv head, one block for it: 22.6 → 21.8 µs at 16 rows. It has room beside the products
   // of models 1,024 wide (staged_product.cu): 16 rows of 1.7B wrote 11,760 tokens/s with it, and 12,269 without.
   if constexpr (Cache::kIsLone)
@@ -41,12 +38,12 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   // the second tiles asked for after the queries 63.5 to 64.1, 38.1 and 38.7.
   if constexpr (Cache::kSize == 128)
     if (a.isAlone && a.rows * a.groups * 2 > multiprocessorsOfDevice() &&
-        launchAttentionFew<Cache, Whole, WARPS, 1, 128, Asking::AfterQueries>(a, stream))
+        launchAttentionFew<Cache, WARPS, 1, 128, Asking::AfterQueries>(a, stream))
       return true;
-  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 4, 64, Asking::AtOnce>(a, stream);
+  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, WARPS, 4, 64, Asking::AtOnce>(a, stream);
   if constexpr (Cache::kSize == 128)
-    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 2, 64, Asking::Gently>(a, stream);
-  return launchAttentionFew<Cache, Whole, WARPS, 2, 96, Asking::Gently>(a, stream);
+    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, WARPS, 2, 64, Asking::Gently>(a, stream);
+  return launchAttentionFew<Cache, WARPS, 2, 96, Asking::Gently>(a, stream);
 }
 
 /** By blocks that go through many rows, for two or four query heads a kv head. */
@@ -55,7 +52,7 @@ bool attendMany(const AttentionArgs& a, cudaStream_t stream) {
   return launchAttentionMany<Cache, WARPS, 2>(a, stream) || launchAttentionMany<Cache, WARPS, 4>(a, stream);
 }
 
-/** A row's bits depend on WARPS alone, and on its own position. */
+/** A row's bits depend on WARPS alone, on its own position and on whether long rows are whole (longRowsAreWhole). */
 template <typename Cache, int WARPS, int STAGES>
 bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   constexpr int D = Cache::kSize, kHelpers = 4;
@@ -71,27 +68,19 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   // takes 55.2, 62.6 and 100.9 µs (61.8, 68.3 and 104.4).
   const bool isFewTurns = a.rows * a.groups <= 2 * Cache::kTurnsOfFew * static_cast<int64_t>(multiprocessorsOfDevice());
   if (!isFew && isFewTurns && fewFits(a)) {
-    using Whole = WholeSpan<Cache::kKeys>;
-    using Cut = CutSpan<Cache::kKeys, kChunk, kLone>;
-    if constexpr (Cache::kEachOfFew > 1) {
-      const int64_t items = a.rows * a.groups, multiprocessors = multiprocessorsOfDevice();
-      if (a.mostChunks == 1 && items > 5 * multiprocessors && (a.tableWidth * kCacheBlock <= 1024 || getenv("ATTUNE_MANY") != nullptr) &&
-          attendMany<Cache, WARPS>(a, stream))
-        return true;
-    }
-    // In 8 bits two kv heads a block, where that leaves a block for nearly every place: a layer of 64, 128 and 256 rows of 384 keys 35.5, 55.6
-    // and 91.4 µs in place of 35.9, 58.7 and 97.1. With 16 bits, or with rows in several chunks, of mixed lengths, it is slower.
+    // In 8 bits blocks that take several kv heads, but for long rows, of mixed lengths: 256 of them write 42,578 (many.cuh) and 42,271 tokens/s
+    // (two kv heads) in place of 43,771.
     if constexpr (Cache::kEachOfFew > 1)
-      if (a.mostChunks == 1 && (a.tableWidth * kCacheBlock <= 1024 || getenv("ATTUNE_EACH") != nullptr) && a.heads <= 2 * a.groups && 2 * a.rows * a.groups > 7 * multiprocessorsOfDevice() &&
-          launchAttentionFew<Cache, Whole, WARPS, 1, 64, Asking::AtOnce, Cache::kEachOfFew>(a, stream))
-        return true;
-    if (a.mostChunks == 1 && launchAttentionFew<Cache, Whole, WARPS, 1, 64, Asking::AtOnce>(a, stream)) return true;
-    // Rows of up to 2,048 keys, which rows.cuh deals in chunks. A layer of 256, 124, 81 and 48 rows of mixed lengths (0.6B, 8 bits, some 670,
-    // 1,110, 1,240 and 1,320 keys on average) takes 128.3, 101.6, 84.2 and 62.0 µs in place of 148.5, 118.0, 99.4 and 73.0.
-    if constexpr (D == 128)
-      if (a.mostChunks > 1 &&
-          launchAttentionFew<Cache, Cut, WARPS, 1, 64, Asking::AtOnce>(a, stream))
-        return true;
+      if (a.mostChunks == 1 && a.tableWidth * kCacheBlock <= kTile << loneOf(D)) {
+        const int64_t items = a.rows * a.groups, multiprocessors = multiprocessorsOfDevice();
+        if (items > 5 * multiprocessors && attendMany<Cache, WARPS>(a, stream)) return true;
+        // Two, where that leaves a block for nearly every place: a layer of 64, 128 and 256 rows of 384 keys 35.5, 55.6 and 91.4 µs in place of
+        // 35.9, 58.7 and 97.1. With 16 bits it is slower.
+        if (a.heads <= 2 * a.groups && 2 * items > 7 * multiprocessors &&
+            launchAttentionFew<Cache, WARPS, 1, 64, Asking::AtOnce, Cache::kEachOfFew>(a, stream))
+          return true;
+      }
+    if (a.mostChunks == 1 && launchAttentionFew<Cache, WARPS, 1, 64, Asking::AtOnce>(a, stream)) return true;
   }
   if (launchAttentionRows<Cache, WARPS, kHelpers, STAGES, kChunk, kLone>(a, stream)) return true;
   return launchAttentionRows<Cache, WARPS, kHelpers, STAGES / 2, kChunk, kLone>(a, stream);  // for a device with less shared memory

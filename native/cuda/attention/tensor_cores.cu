@@ -6,7 +6,7 @@ namespace attune {
 int64_t attentionChunks(const AttentionArgs& a) {
   const int size = static_cast<int>(a.size);
   const int64_t tiles = a.tableWidth * kCacheBlock / kTile, each = int64_t{1} << chunkOf(size);
-  if (tiles <= int64_t{1} << loneOf(size) || (size == 128 && fewFits(a) && getenv("ATTUNE_CUT") == nullptr)) return 1;
+  if (tiles <= int64_t{1} << loneOf(size) || longRowsAreWhole(a)) return 1;
   return std::min<int64_t>((tiles + each - 1) / each, kMostChunks);
 }
 
