@@ -160,10 +160,12 @@ const reasons: Record<string, string> = {
   EPERM: 'permission denied',
   EROFS: 'the disk is read-only',
   ENOSPC: 'the disk is full',
+  EDQUOT: 'the disk is full',
   ENOENT: 'nothing can be made there',
 };
 
-const reason = (error: unknown) => {
+/** Why something cannot be written, in words. */
+export const reason = (error: unknown) => {
   const { code = '', message } = error as NodeJS.ErrnoException;
   return reasons[code] ?? message;
 };
