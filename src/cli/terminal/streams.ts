@@ -5,7 +5,7 @@
  * chose to leave out: that is said, and the exit code is 2, also of a command that had finished.
  */
 import type { EventEmitter } from 'node:events';
-import { reason } from '../options/outputs.ts';
+import { whyUnwritable } from './unwritable.ts';
 
 /** The part of `process` that is used; tests replace it. */
 export interface Program extends Pick<EventEmitter, 'listenerCount' | 'emit'> {
@@ -24,7 +24,7 @@ export function surviveClosedOutput(program: Program = process as Program): void
     let said = false;
     stream.on('error', (error: NodeJS.ErrnoException) => {
       if (stream === program.stderr || isGone(error)) return leave(program);
-      if (!said) program.stderr.write(`attune: standard output cannot be written: ${reason(error)}.\n`);
+      if (!said) program.stderr.write(`attune: standard output cannot be written: ${whyUnwritable(error)}.\n`);
       said = true;
       leave(program, 2);
     });
