@@ -153,7 +153,7 @@ function refuseHead(source: string, head: ScoreHead | null): void {
     throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);
 }
 
-function missing(what: string, name: string | undefined, known: readonly string[]): ApiError {
+export function missing(what: string, name: string | undefined, known: readonly string[]): ApiError {
   const there = known.length === 0 ? `There is no ${what} here.` : `There are: ${known.join(', ')}.`;
   const message = name === undefined ? there : `The ${what} "${name}" is not served here. ${there}`;
   return new ApiError(404, message, { param: 'model', code: 'model_not_found' });

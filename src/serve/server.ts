@@ -30,7 +30,7 @@ import {
 } from './http.ts';
 import { Pace } from './pace.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
-import { Registry } from './registry.ts';
+import { missing, Registry } from './registry.ts';
 import { templateMessage } from './requests.ts';
 
 /** Address, port, key and limits of a server, and who is told of its requests. */
@@ -140,6 +140,8 @@ type Handler = (
   entry: RequestEntry,
 ) => Promise<unknown>;
 
+const modelPrefix = '/v1/models/';
+
 class App {
   guard: GuardOptions = { hosts: new Set() };
   draining = false;
@@ -217,7 +219,7 @@ class App {
     const started = performance.now();
     const path = (request.url ?? '').split('?')[0] as string;
     const entry: RequestEntry = {
-      route: this.#routes().includes(path) ? path : 'other',
+      route: this.#routes().includes(path) ? path : path.startsWith(modelPrefix) ? '/v1/models' : 'other',
       status: 200,
       seconds: 0,
     };
@@ -244,7 +246,7 @@ class App {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse, path: string, entry: RequestEntry): Promise<void> {
-    const [get, post] = [lookup(this.#get, path), lookup(this.#post, path)];
+    const [get, post] = [lookup(this.#get, path) ?? this.#oneModel(path), lookup(this.#post, path)];
     // Node sends the headers of an answer to HEAD without its body.
     if ((request.method === 'GET' || request.method === 'HEAD') && get !== undefined) return get(response);
     if (post === undefined || request.method !== 'POST') {
@@ -292,6 +294,28 @@ class App {
     entry.usage = usage;
     this.#counters.promptTokens += usage.prompt_tokens;
     this.#counters.responseTokens += usage.completion_tokens;
+  }
+
+  /** Of `/v1/models/NAME`. A name with slashes may be written as it is or with %2F, as OpenAI's client does. */
+  #oneModel(path: string): ((response: ServerResponse) => void) | undefined {
+    if (!path.startsWith(modelPrefix)) return undefined;
+    let name = path.slice(modelPrefix.length);
+    try {
+      name = decodeURIComponent(name);
+    } catch {
+      // as it is: no model has such a name
+    }
+    return (response) => {
+      const models = this.#models();
+      const found = models.find(({ id }) => id === name);
+      if (found === undefined)
+        throw missing(
+          'model',
+          name,
+          models.map(({ id }) => id),
+        );
+      sendJson(response, 200, found);
+    };
   }
 
   #models() {
