@@ -10,7 +10,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { above, checkArguments, text, whole } from '../arguments.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { lookup } from '../lookup.ts';
 import type { RewardItem } from '../rewards/index.ts';
 import { ApiError, toApiError } from './api-error.ts';
@@ -47,6 +47,10 @@ export interface ServeOptions {
   patienceMs?: number;
 }
 
+const optionNames: Record<keyof ServeOptions, true> = {
+  ...{ host: true, port: true, apiKey: true, onRequest: true, logPrompts: true, patienceMs: true },
+};
+
 /** One request as the server logs it. */
 export interface RequestEntry {
   route: string;
@@ -80,6 +84,7 @@ const timeouts = { requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTime
 /** Starts an OpenAI-compatible server for the models of a registry. */
 export async function serve(registry: Registry, options: ServeOptions = {}): Promise<RunningServer> {
   checkArguments('serve', options, { host: text, port: whole(0, 65535), apiKey: text, patienceMs: above(0) });
+  checkNames('serve', options, Object.keys(optionNames));
   if (!(registry instanceof Registry)) throw new UserError('serve takes a Registry of the models to offer.');
   const { host = '127.0.0.1', port = 8000, apiKey } = options;
   if (!isLoopback(host) && (apiKey ?? '') === '')
