@@ -23,8 +23,9 @@ describe('a file of lines', () => {
     }
   });
 
-  it('refuses folders, and places that are not there', () => {
+  it('refuses folders, devices, and places that are not there', () => {
     expect(() => checkLineFile('--votes', folder)).toThrow(/is a folder/);
+    expect(() => checkLineFile('--votes', '/dev/zero')).toThrow(/is no file, but a device or a pipe/);
     expect(() => checkLineFile('--votes', join(folder, 'none', 'v.jsonl'))).toThrow(/there is no folder/);
     expect(() => checkLineFile('--votes', join(folder, 'a.jsonl', 'v.jsonl'))).toThrow(/is no folder/);
     checkLineFile('--votes', join(folder, 'new.jsonl'));

@@ -27,7 +27,11 @@ function endsInLine(path: string): boolean {
 /** Refuses a path that lines cannot be added to: a folder, or below a folder that is not there. */
 export function checkLineFile(option: string, path: string): void {
   if (path === '') throw new UserError(`${option} is empty: name a file.`);
-  if (kindOf(path)?.isDirectory()) throw new UserError(`${option} ${path} is a folder: name a file in it.`);
+  const there = kindOf(path);
+  if (there?.isDirectory()) throw new UserError(`${option} ${path} is a folder: name a file in it.`);
+  // What was written is read again, and a device or a pipe may have no end.
+  if (there?.isFile() === false)
+    throw new UserError(`${option} ${path} is no file, but a device or a pipe: name a file.`);
   const folder = dirname(path);
   const kind = kindOf(folder);
   if (kind === undefined) throw new UserError(`${option} ${path}: there is no folder ${folder}. Make it first.`);

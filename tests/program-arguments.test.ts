@@ -4,6 +4,7 @@ import { definePolicyAlgorithm, definePreferenceLoss } from '../src/algorithms/i
 import { Batches, openDataset, type TokenStore, tokenise } from '../src/data/index.ts';
 import * as attune from '../src/index.ts';
 import {
+  exportMerged,
   headOutputs,
   inspectModel,
   loadTokenizer,
@@ -75,6 +76,10 @@ it.each<[string, () => unknown, string]>([
     () => any(attune.exportGguf)({ model: tiny, type: 'f16', out: '/tmp/x.gguf', overwirte: true }),
     'Did you mean "overwrite"?',
   ],
+  ['a mistyped count', () => corpusRows('preference', { tasks: 'gcd:1', ...{ cuont: 3 } }).next(), '"count"?'],
+  ['a mistyped port', () => any(attune.serve)(new attune.Registry(), { prt: 0 }), 'Did you mean "port"?'],
+  ['a mistyped slots', () => new attune.Registry({ slot: 3 } as object), '"slots"?'],
+  ['a mistyped out', () => any(exportMerged)({ model: tiny, out: '/tmp/x', adaptor: 'a' }), 'Did you mean "adapter"?'],
   ['a mistyped maxSamples', () => any(attune.evaluateReward)({ checkpoint: 'x', maxSample: 1 }), '"maxSamples"?'],
   ['mistyped shots', () => any(attune.evaluateBenchmark)({ model: tiny, suite: 'gsm8k', shot: 3 }), '"shots"?'],
   ['a mistyped maxLength', () => any(attune.explore)([{ text: 'a' }], { maxlength: 3 }), 'Did you mean "maxLength"?'],

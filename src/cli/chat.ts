@@ -64,6 +64,7 @@ Examples:
 
 /** Votes are added to a file of votes or of other pairs, and to nothing else; one that cannot be written would lose the first vote. */
 function checkVotes(path: string): void {
+  checkLineFile('--votes', path);
   checkOutputFile('--votes', path);
   const [first = ''] = existsSync(path) ? readFileSync(path, 'utf8').trimStart().split('\n', 1) : [];
   if (first === '') return;
@@ -90,7 +91,6 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
     ...(quantType === undefined ? {} : { quantType }),
   };
   if (names[0] === names[1]) throw new UserError('Both models are the same: there would be nothing to vote on.');
-  if (names.length > 1) checkLineFile('--votes', config.votes);
   using stack = new DisposableStack();
   const models: ChatModel[] = [];
   for (const name of names)

@@ -24,7 +24,8 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
       onRewardFailure: (error) => tell(error.message),
     }),
   judged: () => policyJudged,
-  plan: ({ config, sources }, { progress }, refuse) => policyPlan(config, { progress, refuse, sources }),
+  plan: ({ config, sources, resume }, { progress }, refuse) =>
+    policyPlan(config, { progress, refuse, sources, resume }),
   examples: [
     'attune train policy --model models/tiny --task number_sorting:1 --algorithm grpo --lr 2e-4 --max-new-tokens 64',
     'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',

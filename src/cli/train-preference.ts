@@ -16,13 +16,13 @@ export const preferenceVerb: TrainVerb<typeof preferenceSchema> = {
   schema: preferenceSchema,
   start: (resolved, options) => startPreference(resolved, { ...options, onSamples: printSamples }),
   judged: () => preferenceJudged,
-  async plan({ config, sources }, options, refuse) {
+  async plan({ config, sources, resume }, options, refuse) {
     const { algorithm } = configuredLoss(config);
     const data = await openPreferences(config, algorithm, options);
     try {
       checkHeldOut(config, data.validation !== undefined, sources);
       const { progress } = options;
-      return describePlan(await preferencePlan(config, algorithm, data, { progress, refuse }));
+      return describePlan(await preferencePlan(config, algorithm, data, { progress, refuse, resume }));
     } finally {
       await data.close();
     }

@@ -13,13 +13,13 @@ export const rewardVerb: TrainVerb<typeof rewardSchema> = {
   schema: rewardSchema,
   start: startReward,
   judged: ({ type }) => rewardMeasures(type),
-  async plan({ config, sources }, options, refuse) {
+  async plan({ config, sources, resume }, options, refuse) {
     const data = await rewardTokens(config, await loadTokenizer(config, options.progress), options);
     try {
       await checkMargins(config, data.train, refuse);
       checkHeldOut(config, data.validation !== undefined, sources);
       const { progress } = options;
-      return describePlan(await trainingPlan(config, data, config, { progress, refuse, mayHaveHead: true }));
+      return describePlan(await trainingPlan(config, data, config, { progress, refuse, resume, mayHaveHead: true }));
     } finally {
       await data.close();
     }

@@ -12,11 +12,11 @@ export const sftVerb: TrainVerb<typeof sftSchema> = {
   schema: sftSchema,
   start: startSft,
   judged: () => sftJudged,
-  async plan({ config, sources }, options, refuse) {
+  async plan({ config, sources, resume }, options, refuse) {
     const data = await sftTokens(config, await loadTokenizer(config, options.progress), options);
     try {
       checkHeldOut(config, data.validation !== undefined, sources);
-      return describePlan(await trainingPlan(config, data, sftBatching(config), { ...options, refuse }));
+      return describePlan(await trainingPlan(config, data, sftBatching(config), { ...options, refuse, resume }));
     } finally {
       await data.close();
     }

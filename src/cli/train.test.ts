@@ -104,6 +104,28 @@ it('a resumed run that evaluates on other held-out examples says so', async () =
   expect([same.code, same.err]).toEqual([0, expect.not.stringContaining('other held-out examples')]);
 });
 
+it('a dry run of a resumed run refuses other data and fewer steps than were taken, as the run does', async () => {
+  const sizes = ['--model', model, '--batch-size', '4', '--grad-accum', '1', '--max-steps', '2'];
+  const prompts = ['--task', 'gcd:1', '--max-new-tokens', '4', '--group-size', '2', '--eval-num-prompts', '2'];
+  for (const [verb, data, changed] of [
+    ['reward', ['--dataset', pairs], ['--validation-split', '0.5']],
+    ['preference', ['--dataset', pairs], ['--validation-split', '0.5']],
+    ['policy', prompts, ['--task', 'lcm:1']],
+  ] as const) {
+    const first = await attune('train', verb, ...sizes, ...data, ...run, '--run-name', `dry-${verb}`);
+    expect(first.code, first.err).toBe(0);
+    const resumed = ['train', verb, '--resume-from', join(folder, 'rm', `dry-${verb}`)];
+    for (const how of [[], ['--dry-run']]) {
+      const fewer = await attune(...resumed, '--max-steps', '1', ...how);
+      expect([fewer.code, fewer.err]).toEqual([2, expect.stringContaining('is at step 2, and 1 steps are asked for')]);
+      const other = await attune(...resumed, '--max-steps', '3', ...changed, ...how);
+      expect([other.code, other.err]).toEqual([2, expect.stringMatching(/allow.changed.data/i)]);
+    }
+    const allowed = await attune(...resumed, '--max-steps', '3', ...changed, '--allow-changed-data', '--dry-run');
+    expect(allowed.code, allowed.err).toBe(0);
+  }
+});
+
 it('tells mistakes with exit code 2', async () => {
   const typo = await attune('train', 'reward', '--model', model, '--dataset', join(folder, 'none.jsonl'));
   expect([typo.code, typo.err]).toEqual([2, expect.stringContaining('none.jsonl')]);

@@ -1,5 +1,6 @@
 /** Errors in OpenAI's format: `{ error: { message, type, param, code } }` with a status. */
 import { AttuneError, UserError } from '../errors.ts';
+import { HubUnreachable } from '../hub/request.ts';
 import { QueueFullError } from '../models/index.ts';
 
 export class ApiError extends AttuneError {
@@ -47,5 +48,7 @@ export function toApiError(error: unknown): ApiError {
   // Nobody reads it, but the log has it.
   if (error instanceof DOMException && error.name === 'AbortError') return new ApiError(499, 'The client has gone.');
   if (error instanceof UserError) return new ApiError(400, error.message);
+  // A page that named a model: without the hub nobody can say whether there is one.
+  if (error instanceof HubUnreachable) return new ApiError(502, error.message, { code: 'hub_unreachable' });
   return new ApiError(500, 'The server failed on this request; its log says why.', { code: 'internal_error' });
 }

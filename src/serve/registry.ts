@@ -1,8 +1,8 @@
 /** The models that a server offers by name: language models, adapters on them, and reward models. */
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import type { ResolveOptions } from '../hub/hub.ts';
 import type { ScoreHead } from '../models/decoder/head.ts';
-import { loadOptionsOf } from '../models/files/load.ts';
+import { loadOptionNames, loadOptionsOf } from '../models/files/load.ts';
 import {
   type CacheDtype,
   type LoadOptions,
@@ -44,6 +44,10 @@ export interface RegistryOptions extends LoadOptions, ResolveOptions {
   cacheDtype?: CacheDtype;
 }
 
+const ownOptions: Record<Exclude<keyof RegistryOptions, keyof LoadOptions | keyof ResolveOptions>, true> = {
+  ...{ maxQueue: true, slots: true, maxCacheBytes: true, maxTokens: true, precision: true, cacheDtype: true },
+};
+
 /** The models that a server offers, by name. */
 export class Registry {
   readonly #served = new Map<string, ServedModel>();
@@ -52,6 +56,7 @@ export class Registry {
   readonly #options: RegistryOptions;
 
   constructor(options: RegistryOptions = {}) {
+    checkNames('Registry', options, [...Object.keys(ownOptions), ...loadOptionNames]);
     this.#options = options;
   }
 
@@ -153,7 +158,7 @@ function refuseHead(source: string, head: ScoreHead | null): void {
     throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);
 }
 
-function missing(what: string, name: string | undefined, known: readonly string[]): ApiError {
+export function missing(what: string, name: string | undefined, known: readonly string[]): ApiError {
   const there = known.length === 0 ? `There is no ${what} here.` : `There are: ${known.join(', ')}.`;
   const message = name === undefined ? there : `The ${what} "${name}" is not served here. ${there}`;
   return new ApiError(404, message, { param: 'model', code: 'model_not_found' });

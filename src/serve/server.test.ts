@@ -34,6 +34,10 @@ describe("OpenAI's client", () => {
   it('lists models', async () => {
     const { data } = await client.models.list();
     expect(data.map(({ id }) => id)).toEqual(['tiny']);
+    expect(await client.models.retrieve('tiny')).toEqual(data[0]);
+    await expect(client.models.retrieve('org/other')).rejects.toMatchObject({
+      ...{ status: 404, code: 'model_not_found', message: expect.stringContaining('"org/other"') },
+    });
   });
 
   it('chats: the text of the offline sampler, with usage', async () => {
@@ -117,7 +121,11 @@ describe("OpenAI's client", () => {
       const made = await client.chat.completions.create({
         ...{ model: 'tiny', messages, seed, max_tokens: 300 },
         response_format: { type: 'json_schema', json_schema: { name: 'person', schema, strict: true } },
+        ...{ logprobs: true, top_logprobs: 4 },
       });
+      // Tokens that the schema excludes are not among the likeliest: their log-prob, −∞, is no number of JSON.
+      const told = (made.choices[0]?.logprobs?.content ?? []).flatMap(({ top_logprobs: top }) => top);
+      expect(told.map(({ logprob }) => typeof logprob)).toEqual(told.map(() => 'number'));
       const person = JSON.parse(made.choices[0]?.message.content ?? '');
       expect(Object.keys(person)).toEqual(['name', 'ages']);
       expect([...person.name].length).toBeLessThanOrEqual(12);

@@ -10,7 +10,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { above, checkArguments, text, whole } from '../arguments.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { lookup } from '../lookup.ts';
 import type { RewardItem } from '../rewards/index.ts';
 import { ApiError, toApiError } from './api-error.ts';
@@ -30,7 +30,7 @@ import {
 } from './http.ts';
 import { Pace } from './pace.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
-import { Registry } from './registry.ts';
+import { missing, Registry } from './registry.ts';
 import { templateMessage } from './requests.ts';
 
 /** Address, port, key and limits of a server, and who is told of its requests. */
@@ -46,6 +46,10 @@ export interface ServeOptions {
   /** How long a client may leave a stream unread before its connection is closed. */
   patienceMs?: number;
 }
+
+const optionNames: Record<keyof ServeOptions, true> = {
+  ...{ host: true, port: true, apiKey: true, onRequest: true, logPrompts: true, patienceMs: true },
+};
 
 /** One request as the server logs it. */
 export interface RequestEntry {
@@ -80,6 +84,7 @@ const timeouts = { requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTime
 /** Starts an OpenAI-compatible server for the models of a registry. */
 export async function serve(registry: Registry, options: ServeOptions = {}): Promise<RunningServer> {
   checkArguments('serve', options, { host: text, port: whole(0, 65535), apiKey: text, patienceMs: above(0) });
+  checkNames('serve', options, Object.keys(optionNames));
   if (!(registry instanceof Registry)) throw new UserError('serve takes a Registry of the models to offer.');
   const { host = '127.0.0.1', port = 8000, apiKey } = options;
   if (!isLoopback(host) && (apiKey ?? '') === '')
@@ -139,6 +144,8 @@ type Handler = (
   response: ServerResponse,
   entry: RequestEntry,
 ) => Promise<unknown>;
+
+const modelPrefix = '/v1/models/';
 
 class App {
   guard: GuardOptions = { hosts: new Set() };
@@ -217,7 +224,7 @@ class App {
     const started = performance.now();
     const path = (request.url ?? '').split('?')[0] as string;
     const entry: RequestEntry = {
-      route: this.#routes().includes(path) ? path : 'other',
+      route: this.#routes().includes(path) ? path : path.startsWith(modelPrefix) ? '/v1/models' : 'other',
       status: 200,
       seconds: 0,
     };
@@ -244,7 +251,7 @@ class App {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse, path: string, entry: RequestEntry): Promise<void> {
-    const [get, post] = [lookup(this.#get, path), lookup(this.#post, path)];
+    const [get, post] = [lookup(this.#get, path) ?? this.#oneModel(path), lookup(this.#post, path)];
     // Node sends the headers of an answer to HEAD without its body.
     if ((request.method === 'GET' || request.method === 'HEAD') && get !== undefined) return get(response);
     if (post === undefined || request.method !== 'POST') {
@@ -292,6 +299,28 @@ class App {
     entry.usage = usage;
     this.#counters.promptTokens += usage.prompt_tokens;
     this.#counters.responseTokens += usage.completion_tokens;
+  }
+
+  /** Of `/v1/models/NAME`. A name with slashes may be written as it is or with %2F, as OpenAI's client does. */
+  #oneModel(path: string): ((response: ServerResponse) => void) | undefined {
+    if (!path.startsWith(modelPrefix)) return undefined;
+    let name = path.slice(modelPrefix.length);
+    try {
+      name = decodeURIComponent(name);
+    } catch {
+      // as it is: no model has such a name
+    }
+    return (response) => {
+      const models = this.#models();
+      const found = models.find(({ id }) => id === name);
+      if (found === undefined)
+        throw missing(
+          'model',
+          name,
+          models.map(({ id }) => id),
+        );
+      sendJson(response, 200, found);
+    };
   }
 
   #models() {

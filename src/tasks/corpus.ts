@@ -18,7 +18,7 @@ import {
   share,
   whole,
 } from '../arguments.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { Random } from '../random.ts';
 import { type DrawOptions, type Mixture, type MixturePart, mixture } from './mixture.ts';
 import { formatInstruction, respond, type Style, styles } from './parts/format.ts';
@@ -174,8 +174,15 @@ const rules: Partial<Record<keyof CorpusOptions, Rule>> = {
   },
 };
 
+const optionNames: Record<keyof CorpusOptions, true> = {
+  ...{ tasks: true, seed: true, count: true, style: true, system: true, wrongShare: true, perPrompt: true },
+  ...{ part: true, testShare: true },
+};
+
 function* drawn(options: CorpusOptions): Generator<Example> {
   checkArguments('A corpus', options, rules, ['tasks']);
+  // Without a count, which may be misspelt, rows have no end.
+  checkNames('A corpus', options, Object.keys(optionNames));
   const { tasks, seed = 0, count = Number.POSITIVE_INFINITY } = options;
   const mix = typeof tasks === 'object' && 'example' in tasks ? tasks : mixture(tasks);
   for (let index = 0; index < count; index++) yield mix.example(seed, index, options);

@@ -22,6 +22,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
 import { tell } from '../terminal/print.ts';
+import { whyUnwritable } from '../terminal/unwritable.ts';
 
 /** What the command writes to, as it was checked. */
 const checked: { option: string; path: string }[] = [];
@@ -42,7 +43,7 @@ function checkFolder(option: string, path: string, named = path): void {
     mkdirSync(probe);
     rmdirSync(probe);
   } catch (error) {
-    throw unwritable(option, named, reason(error));
+    throw unwritable(option, named, whyUnwritable(error));
   }
 }
 
@@ -108,7 +109,7 @@ export class OutputFile implements Disposable {
     try {
       return work();
     } catch (error) {
-      throw unwritable(this.#option, this.#path, reason(error));
+      throw unwritable(this.#option, this.#path, whyUnwritable(error));
     }
   }
 }
@@ -154,16 +155,3 @@ function nearestThere(path: string): string {
 
 const unwritable = (option: string, path: string, why: string) =>
   new UserError(`${option} ${path} cannot be written: ${why}.`);
-
-const reasons: Record<string, string> = {
-  EACCES: 'permission denied',
-  EPERM: 'permission denied',
-  EROFS: 'the disk is read-only',
-  ENOSPC: 'the disk is full',
-  ENOENT: 'nothing can be made there',
-};
-
-const reason = (error: unknown) => {
-  const { code = '', message } = error as NodeJS.ErrnoException;
-  return reasons[code] ?? message;
-};

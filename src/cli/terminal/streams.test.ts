@@ -6,14 +6,15 @@ import { type Program, surviveClosedOutput } from './streams.ts';
 
 function program() {
   const exits: unknown[] = [];
+  const said: string[] = [];
   const fake = Object.assign(new EventEmitter(), {
     stdout: new EventEmitter(),
-    stderr: new EventEmitter(),
+    stderr: Object.assign(new EventEmitter(), { write: (text: string) => void said.push(text) }),
     exitCode: undefined as number | undefined,
     exit: (code?: unknown) => void exits.push(code),
   });
   surviveClosedOutput(fake as Program);
-  return { fake, exits };
+  return { fake, exits, said };
 }
 const failure = (code: string) => Object.assign(new Error(code), { code });
 
@@ -42,4 +43,14 @@ it('a command that saves nothing ends quietly, with its own code where it was do
   finished.fake.stdout.emit('error', failure('EIO'));
   await setImmediate();
   expect([unfinished.exits, finished.exits]).toEqual([[141], [2]]);
+});
+
+it('says that standard output is on a full disk, once, and ends with 2 also where the command was done', async () => {
+  const { fake, exits, said } = program();
+  fake.exitCode = 0;
+  fake.stdout.emit('error', failure('ENOSPC'));
+  fake.stdout.emit('error', failure('ENOSPC'));
+  await setImmediate();
+  expect(said).toEqual(['attune: standard output cannot be written: the disk is full.\n']);
+  expect(exits).toEqual([2, 2]);
 });

@@ -174,9 +174,12 @@ export function unrecognised(where: string, there: readonly string[], shape: str
   const needs =
     roles.length === 0
       ? ' It needs chosen and rejected, prompt, completion and label, messages, or text; a column of another name is named with --chosen-column and its kin.'
-      : ` A ${shape} set needs ${roles.join(' and ')}.`;
+      : ` ${withArticle(shape).replace('a', 'A')} set needs ${roles.join(' and ')}.`;
   return new UserError(
-    [`${where}: the columns ${there.join(', ') || '(none)'} do not make a ${shape} set.${needs}`, ...hints].join(' '),
+    [
+      `${where}: the columns ${there.join(', ') || '(none)'} do not make ${withArticle(shape)} set.${needs}`,
+      ...hints,
+    ].join(' '),
   );
 }
 
@@ -192,3 +195,6 @@ function valueAt(row: Row, name: string): unknown {
   const outer = row[name.slice(0, dot)];
   return isRow(outer) ? valueAt(outer, name.slice(dot + 1)) : undefined;
 }
+
+/** "a graded", "an unpaired". */
+export const withArticle = (word: string): string => `${/^[aeiou]/.test(word) ? 'an' : 'a'} ${word}`;

@@ -153,6 +153,8 @@ describe('other shapes', () => {
     ]);
     expect(read(pair, 'messages').examples).toEqual([{ messages: [user('Q'), assistant('good')], source: 'web' }]);
     expect(() => read({ text: 'x' }, 'preference')).toThrow(/do not make a preference set.*reads as a text set/);
+    const judged = { prompt: 'Q', completion: 'A', label: true };
+    expect(() => read(judged, 'preference')).toThrow(/reads as an unpaired set/);
   });
 });
 

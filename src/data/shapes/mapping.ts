@@ -7,7 +7,7 @@
  */
 import { UserError } from '../../errors.ts';
 import type { Row } from '../sources/row.ts';
-import { type ColumnNames, Columns, unrecognised } from './columns.ts';
+import { type ColumnNames, Columns, unrecognised, withArticle } from './columns.ts';
 import { conversion } from './conversions.ts';
 import type { Dialect } from './dialect.ts';
 import { dialects } from './dialects.ts';
@@ -39,7 +39,7 @@ export function mapRows(row: Row, options: MappingOptions): Mapping {
     const needs = dialects.find((candidate) => candidate.shape === options.shape)?.needs ?? [];
     if (options.shape !== undefined && spoken[0] !== undefined) {
       const error = unrecognised(options.where, columns.names, options.shape, needs);
-      throw new UserError(`${error.message} It reads as a ${spoken[0].shape} set (${spoken[0].name}).`);
+      throw new UserError(`${error.message} It reads as ${withArticle(spoken[0].shape)} set (${spoken[0].name}).`);
     }
     throw unrecognised(options.where, columns.names, options.shape ?? 'training', needs);
   }

@@ -7,7 +7,7 @@
 import { cpSync, existsSync, readdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { checkArguments, text } from '../../arguments.ts';
-import { UserError } from '../../errors.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import type { Progress } from '../../progress.ts';
@@ -83,6 +83,7 @@ export async function exportMerged(
   tokenizer: boolean;
 }> {
   checkArguments('exportMerged', options, { model: text, adapter: text, out: text }, ['model', 'out']);
+  checkNames('exportMerged', options, ['model', 'adapter', 'dtype', 'out']);
   const folder = resolve(options.out);
   if (existsSync(folder) && readdirSync(folder).length > 0)
     throw new UserError(`--out ${options.out} exists and is not empty; give a new folder.`);

@@ -21,7 +21,7 @@ export interface SamplingOptions {
   stopStrings?: readonly string[];
   /** The response depends on this and the prompt, and on nothing else in the batch (on CUDA to rounding). */
   seed?: number;
-  /** Reports the n likeliest tokens at each place. */
+  /** Reports the n likeliest tokens at each place; those that `allow` leaves out are none of them. */
   topLogprobs?: number;
   /** Reports log-probs under the truncated, renormalised distribution too. */
   truncatedLogprobs?: boolean;
@@ -188,10 +188,16 @@ export function restrict(logits: Tensor, allowed: Iterable<number>): void {
   logits.add_(tensor(mask, { device: logits.device }));
 }
 
-/** The `count` likeliest tokens of a row of logits with their log-probs at a temperature (1 for greedy), best first. */
+/**
+ * The `count` likeliest tokens of a row of logits with their log-probs at a temperature (1 for greedy), best first. Fewer
+ * where fewer are possible: an impossible one has a log-prob of −∞, which JSON writes as null.
+ */
 export function likeliest(logits: Tensor, temperature: number, count: number): TokenLogprob[] {
   const scaled = temperature > 0 ? logits.mul(1 / temperature) : logits;
   const [values, ids] = aten<[Tensor, Tensor]>('topk', scaled.logSoftmax(-1), Math.min(count, logits.numel), -1);
   const logprobs = values.numbers();
-  return ids.numbers().map((id, i) => ({ id, logprob: logprobs[i] as number }));
+  return ids
+    .numbers()
+    .map((id, i) => ({ id, logprob: logprobs[i] as number }))
+    .filter(({ logprob }) => logprob !== Number.NEGATIVE_INFINITY);
 }

@@ -4,14 +4,21 @@
  */
 import type { TokenStore } from '../../data/index.ts';
 import type { MemoryEstimate } from '../../models/index.ts';
+import type { FoundCheckpoint } from '../../runs/index.ts';
+import { checkPlace } from '../loop/same-data.ts';
 import { type ModelPlan, modelPlan, type PlannedModel, type PlanOptions } from '../model-plan.ts';
-import { StepBatches, type StepBatchOptions } from './step-batches.ts';
+import { StepBatches, type StepBatchOptions, type StepState } from './step-batches.ts';
 
 export interface TrainingPlan extends ModelPlan {
   /** --max-length as it was asked for. */
   maxLength?: number;
   data: { train: DataCount; validation?: DataCount };
   steps: { total: number; microBatches: number; tokensPerMicroBatch: number };
+}
+
+export interface TrainingPlanOptions extends PlanOptions {
+  /** The checkpoint that the run goes on from. */
+  resume?: FoundCheckpoint;
 }
 
 interface DataCount {
@@ -21,16 +28,31 @@ interface DataCount {
 }
 
 export async function trainingPlan(
-  config: PlannedModel & { maxLength?: number },
+  config: PlannedModel & { maxLength?: number; allowChangedData?: boolean },
   data: { train: TokenStore; validation?: TokenStore },
   batching: StepBatchOptions,
-  options: PlanOptions = {},
+  { resume, ...options }: TrainingPlanOptions = {},
 ): Promise<TrainingPlan> {
   const { train } = data;
   const perExample = train.totalTokens / train.length;
   // An epoch ends the micro-batch: none has more than all the examples once.
   const tokens = Math.round(Math.min(batching.tokenBudget ?? batching.batchSize * perExample, train.totalTokens));
-  const { totalSteps, microBatches } = new StepBatches(train, batching);
+  const steps = new StepBatches(train, batching);
+  if (resume !== undefined) {
+    const task = {
+      ...{ dataFingerprint: train.fingerprint, heldOutFingerprint: data.validation?.fingerprint },
+      restore: (state: unknown) => steps.restore(state as StepState),
+      get totalSteps() {
+        return steps.totalSteps;
+      },
+      get limits() {
+        return steps.limits;
+      },
+    };
+    const { allowChangedData = false } = config;
+    await checkPlace({ path: resume.path, task }, { allowChangedData, progress: options.progress });
+  }
+  const { totalSteps, microBatches } = steps;
   return {
     ...(await modelPlan(config, tokens, options)),
     maxLength: config.maxLength,

@@ -1,5 +1,6 @@
 /** Positions and shuffles are of the data that a run began with: on others they mean something else. */
 import { UserError } from '../../errors.ts';
+import { checkUnfinished } from './finished.ts';
 import { type LoopState, readState } from './state.ts';
 import type { LoopOptions, TrainTask } from './task.ts';
 
@@ -11,8 +12,22 @@ export interface PlaceOptions extends Pick<LoopOptions, 'allowChangedData' | 'pr
   named?: () => Promise<Fingerprints>;
 }
 
+/** What of a task its place in the data concerns. */
+export type PlacedTask = Pick<TrainTask, 'dataFingerprint' | 'heldOutFingerprint' | 'restore'>;
+
+/** What a plan of a resumed run has of its task. */
+export interface PlannedPlace {
+  path: string;
+  task: PlacedTask & Pick<TrainTask, 'totalSteps' | 'limits'>;
+}
+
+/** Refuses in a plan what the resumed run refuses: other data, and fewer steps than it has taken. */
+export async function checkPlace({ path, task }: PlannedPlace, options: PlaceOptions): Promise<void> {
+  checkUnfinished(path, await takePlace(path, task, options), task, undefined);
+}
+
 /** Puts a task in its checkpoint's place in the data, which have to be the same. Returns the rest of the state. */
-export async function takePlace(path: string, task: TrainTask, options: PlaceOptions): Promise<LoopState> {
+export async function takePlace(path: string, task: PlacedTask, options: PlaceOptions): Promise<LoopState> {
   const state = readState(path);
   const lacks = (kept: string | undefined, now: string | undefined) => kept === undefined && now !== undefined;
   const isUnknown = lacks(state.data, task.dataFingerprint);

@@ -5,14 +5,17 @@ import { resolveModel } from '../../hub/hub.ts';
 import { readAdapterConfig } from '../../models/files/adapter.ts';
 import { loadTokenizer } from '../../models/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
+import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { checkReward } from '../../rollouts/scorer.ts';
+import type { FoundCheckpoint } from '../../runs/index.ts';
 import { describeChoices, describeMemory, describeRanks } from '../batches/plan.ts';
 import { checkHeldOut } from '../loop/best.ts';
+import { checkPlace } from '../loop/same-data.ts';
 import { type ModelPlan, modelPlan, type PlanOptions } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig } from './config.ts';
-import { stepsOf } from './steps.ts';
+import { plannedSteps, stepsOf } from './steps.ts';
 
 /** Prompts are short enough that a whole response fits behind them: the model has so many positions and no more. */
 export function promptsWithin(config: PolicyConfig, positions: number): PolicyConfig {
@@ -61,11 +64,13 @@ const besides = ({ valueBackbone }: PolicyConfig) => (valueBackbone === 'own' ? 
 export interface PolicyPlanOptions extends Pick<PlanOptions, 'progress' | 'refuse'> {
   /** Where the options come from, for what is refused only where it was given. */
   sources?: Record<string, string>;
+  /** The checkpoint that the run goes on from. */
+  resume?: FoundCheckpoint;
 }
 
 /** The plan as text. */
 export async function policyPlan(config: PolicyConfig, options: PolicyPlanOptions = {}): Promise<string> {
-  const { progress, refuse, sources = {} } = options;
+  const { progress, refuse, sources = {}, resume } = options;
   checkPolicyConfig(config);
   await checkReference(config);
   const { algorithm, options: algorithmOptions } = algorithmOf(config);
@@ -83,6 +88,16 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   const within = promptsWithin(config, planned.positions);
   const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress });
   checkHeldOut(config, evaluation.length > 0, sources);
+  if (resume !== undefined) {
+    const { maxSteps } = plannedSteps(config, prompts);
+    const task = {
+      ...{ dataFingerprint: prompts.fingerprint, restore: () => {} },
+      heldOutFingerprint: evaluation.length === 0 ? undefined : promptsFingerprint(evaluation),
+      // The prompts that are left are counted by the run: here only --max-steps can be too few.
+      ...{ totalSteps: maxSteps ?? Number.POSITIVE_INFINITY, limits: ['maxSteps'] as const },
+    };
+    await checkPlace({ path: resume.path, task }, { allowChangedData: config.allowChangedData, progress });
+  }
   const cache = cacheBytes(within, planned);
   const { device } = planned.model;
   const judge = await checkReward(config, { device, prompts: [...train, ...evaluation], progress });

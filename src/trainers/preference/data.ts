@@ -1,10 +1,10 @@
 /** The tokenised data of a preference training, and its plan. */
 import type { PreferenceLoss } from '../../algorithms/index.ts';
 import { loadTokenizer } from '../../models/index.ts';
-import { type TrainingPlan, trainingPlan } from '../batches/plan.ts';
+import { type TrainingPlan, type TrainingPlanOptions, trainingPlan } from '../batches/plan.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import type { TrainerOptions } from '../loop/training-run.ts';
-import { type PlanOptions, withinPositions } from '../model-plan.ts';
+import { withinPositions } from '../model-plan.ts';
 import { checkMoving, checkQuantised } from '../reference/options.ts';
 import { openForTraining, sourceOf } from '../setup.ts';
 import type { PreferenceConfig } from './config.ts';
@@ -42,7 +42,7 @@ export async function preferencePlan(
   config: PreferenceConfig,
   algorithm: PreferenceLoss,
   data: TokenSets,
-  options: Pick<PlanOptions, 'progress' | 'ranks' | 'refuse'> = {},
+  options: Pick<TrainingPlanOptions, 'progress' | 'ranks' | 'refuse' | 'resume'> = {},
 ): Promise<TrainingPlan> {
   const copied = typeof config.refModel === 'string' || !config.lora;
   const secondCopy = algorithm.needsReference && copied && !config.precomputeRef;

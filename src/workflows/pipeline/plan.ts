@@ -106,7 +106,8 @@ function pipelineRanks({ gpu }: PipelineConfig): number {
   return gpu.useDdp && launched === 1 ? Math.max(1, gpu.deviceIds.length) : launched;
 }
 
-export const nothingLeft = 'finished already; nothing is left to do (a higher training.num_epochs trains on)';
+export const nothingLeft =
+  'finished already; nothing is left to do (a higher training.max_steps or num_epochs trains on)';
 
 export type ModelStart = { kind: 'fresh' } | { kind: 'finished' } | { kind: 'resume'; step: number; from: string };
 
