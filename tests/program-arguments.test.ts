@@ -4,6 +4,7 @@ import { definePolicyAlgorithm, definePreferenceLoss } from '../src/algorithms/i
 import { Batches, openDataset, type TokenStore, tokenise } from '../src/data/index.ts';
 import * as attune from '../src/index.ts';
 import {
+  addLora,
   exportMerged,
   headOutputs,
   inspectModel,
@@ -76,6 +77,7 @@ it.each<[string, () => unknown, string]>([
     () => any(attune.exportGguf)({ model: tiny, type: 'f16', out: '/tmp/x.gguf', overwirte: true }),
     'Did you mean "overwrite"?',
   ],
+  ['a mistyped alpha', () => any(addLora)(lm.model, { alpa: 8 }), 'Did you mean "alpha"?'],
   ['a mistyped count', () => corpusRows('preference', { tasks: 'gcd:1', ...{ cuont: 3 } }).next(), '"count"?'],
   ['a mistyped port', () => any(attune.serve)(new attune.Registry(), { prt: 0 }), 'Did you mean "port"?'],
   ['a mistyped slots', () => new attune.Registry({ slot: 3 } as object), '"slots"?'],

@@ -45,6 +45,12 @@ describe('fields that are not offered', () => {
     [{ messages: [{ role: 'user', content: null }] }, 'messages', /messages\.0\.content: is required/],
     [{ messages: [{ role: 'assistant' }] }, 'messages', /messages\.0\.content: is required/],
     [
+      { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
+      'messages',
+      /^messages\.0\.content: expected text, or a list of parts of type "text": models here read nothing else\.$/,
+    ],
+    [{ modalities: ['text', 'audio'] }, 'modalities', /not offered/],
+    [
       { messages: [{ role: 'user', content: [{ type: 'text', text: 'x', txet: 1 }] }] },
       'messages.0.content.0.txet',
       /not offered/,
@@ -71,6 +77,10 @@ describe('fields that are not offered', () => {
     const score = (item: object) => post('/v1/score', { items: [{ prompt: 'x', response: 'y', ...item }] });
     expect(await score({ respnse: 'z' })).toMatchObject({ status: 400, param: 'items.0.respnse' });
     expect(await score({})).toMatchObject({ status: 200 });
+  });
+
+  it('those that change nothing are taken', async () => {
+    expect(await chat({ modalities: ['text'], functions: [], presence_penalty: 0 })).toMatchObject({ status: 200 });
   });
 
   it('messages are taken back as they were given, nulls and calls included', async () => {

@@ -20,7 +20,16 @@ const textPart = z.preprocess(
   z.strictObject({ type: z.literal('text'), text: z.string() }),
 );
 
-const text = z.union([z.string(), z.array(textPart).transform((parts) => parts.map((part) => part.text).join(''))]);
+/** Of a list that is no list of texts zod would name the faults of both forms. */
+const onlyText = z.custom<string | unknown[]>(
+  (value) => typeof value === 'string' || (Array.isArray(value) && value.every((part) => typeOf(part) === 'text')),
+  { error: 'expected text, or a list of parts of type "text": models here read nothing else.', abort: true },
+);
+const typeOf = (part: unknown): unknown => (part as { type?: unknown } | null)?.type;
+
+const text = onlyText.pipe(
+  z.union([z.string(), z.array(textPart).transform((parts) => parts.map((part) => part.text).join(''))]),
+);
 
 const toolCall = z.preprocess(
   asGiven([]),
@@ -183,6 +192,8 @@ const neutral: Record<string, (value: unknown) => boolean> = {
   best_of: (value) => value === 1,
   echo: (value) => value === false,
   suffix: (value) => value === '',
+  modalities: (value) => Array.isArray(value) && value.every((each) => each === 'text'),
+  functions: (value) => Array.isArray(value) && value.length === 0,
 };
 
 /** The parsed body, or a 400 that names each fault; an unknown field is a fault, wherever it is. */

@@ -38,6 +38,13 @@ export interface LoraOptions {
   dtype?: DType;
 }
 
+/** The names of LoraOptions. */
+export const loraOptionNames: Record<keyof LoraOptions, true> = {
+  ...{ r: true, alpha: true, dropout: true, targetModules: true, excludeModules: true, useRslora: true, useDora: true },
+  ...{ bias: true, modulesToSave: true, rankPattern: true, alphaPattern: true, layersToTransform: true },
+  ...{ name: true, dtype: true },
+};
+
 export type LoraConfig = Required<Omit<LoraOptions, 'name' | 'excludeModules' | 'layersToTransform'>> &
   Pick<LoraOptions, 'excludeModules' | 'layersToTransform'>;
 

@@ -8,13 +8,21 @@
  *     mergeAdapters(model);
  *     saveModel(model, './merged');                                        // a plain model
  */
-import { suggestion, UserError } from '../../errors.ts';
+import { checkNames, suggestion, UserError } from '../../errors.ts';
 import { kaiming } from '../../nn/index.ts';
 import { empty, keep, noGrad, scope, type Tensor, zeros } from '../../tensor/index.ts';
 import type { Projection } from '../decoder/projection.ts';
 import { thenRestore } from '../decoder/temporarily.ts';
 import { type AdaptedModel, Adapter, Adapters, type Replacement, replacement, slotsOf } from './adapters.ts';
-import { type LoraBase, type LoraConfig, type LoraOptions, loraConfig, loraTargets, type Target } from './config.ts';
+import {
+  type LoraBase,
+  type LoraConfig,
+  type LoraOptions,
+  loraConfig,
+  loraOptionNames,
+  loraTargets,
+  type Target,
+} from './config.ts';
 import { type LoraPart, ProjectionLora } from './projection.ts';
 
 export type { LoraOptions } from './config.ts';
@@ -29,6 +37,7 @@ export interface AdapterHost extends LoraBase, AdaptedModel {
 
 /** Puts a new adapter on the model and activates it. A is Kaiming-uniform from the seeded generator, B is zero. */
 export function addLora(model: AdapterHost, options: LoraOptions = {}): Adapter {
+  checkNames('addLora', options, Object.keys(loraOptionNames));
   const config = loraConfig(model, options);
   const targets = loraTargets(model, config);
   const name = options.name ?? DEFAULT_ADAPTER;
