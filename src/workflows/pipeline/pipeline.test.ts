@@ -355,11 +355,16 @@ it('a resume that finds a model finished says so in the results, whatever failed
   const given = recipe({ training: { output_dir: at('healed'), max_steps: 1 } }, { qwen });
   await train(given);
   const [finished] = rows();
-  // Without --resume the folder is refused, as it holds a run.
-  await train(given);
-  expect(rows()).toMatchObject([{ status: 'failed', previous: { status: 'finished' } }]);
-  await train(given, { resume: true });
+  // Without --resume the folder is refused, as it holds a run: nothing is tried, and its result stays.
+  await expect(train(given)).rejects.toThrow(/holds a run already/);
   expect(rows()).toEqual([finished]);
+  const another = recipe({ training: { output_dir: at('healed'), max_steps: 1 } }, { qwen, missing: at('nowhere') });
+  const tried = await train(another);
+  expect(tried.map(({ status }) => status)).toEqual(['failed', 'failed']);
+  expect(rows()).toMatchObject([finished, { name: 'missing', status: 'failed' }]);
+  rmSync(path);
+  await train(given, { resume: true });
+  expect(rows()).toMatchObject([{ name: 'qwen' }]);
   // It was finished by another command after it had failed here.
   writeFileSync(path, JSON.stringify([{ name: 'qwen', status: 'failed', folder: at('healed', 'qwen'), seconds: 1 }]));
   await train(given, { resume: true });

@@ -6,7 +6,7 @@
  *
  *     {output_dir}/{model}/checkpoint-{step}/  final/  best_model/  metrics.jsonl …      {logging_dir}/{model}/  TensorBoard
  */
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
@@ -58,7 +58,9 @@ export async function trainPipeline(config: PipelineConfig, options: PipelineOpt
   const { modelIndex, signal } = options;
   const world = await joinWorld();
   const outcomes: ModelOutcome[] = [];
-  for (const model of chosenModels(config, modelIndex)) {
+  const models = chosenModels(config, modelIndex);
+  if (world.isFirst) refuseWhereNoneStarts(config, models, options.resume);
+  for (const model of models) {
     if (signal?.aborted) break;
     const started = performance.now();
     const seconds = () => (performance.now() - started) / 1000;
@@ -84,6 +86,21 @@ function chosenModels({ models }: PipelineConfig, index: number | undefined): Pi
   if (model !== undefined) return [model];
   const list = models.map(({ name }, i) => `${i} ${name}`).join(', ');
   throw new UserError(`There is no model ${index}: they are counted from 0 (${list}).`);
+}
+
+/** Where all models are refused, as after a pipeline that has ended, nothing is tried and no result is written. */
+function refuseWhereNoneStarts(config: PipelineConfig, models: readonly PipelineModel[], resume?: boolean): void {
+  const faults: string[] = [];
+  for (const model of models) {
+    try {
+      startOf(config, model, resume);
+      return;
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error;
+      faults.push(error.message);
+    }
+  }
+  if (faults.length > 0) throw new UserError(faults.join('\n'));
 }
 
 async function trainOne(
@@ -141,7 +158,14 @@ function finishedRow(earlier: ResultRow, { name, folder, checkpoint }: ModelOutc
   return { name, status: 'finished', folder, step: run?.step, checkpoint, seconds };
 }
 
-/** The newest result of every model ever trained in this folder, and the one before it. A skipped model keeps its results. */
+/** Whether a finished run lies there: a failure that did not touch it was a refusal to start. */
+const holdsFinished = (folder: string): boolean =>
+  readJson<RunInfo>(join(folder, 'run.json'))?.status === 'finished' && existsSync(join(folder, 'final'));
+
+/**
+ * The newest result of every model ever trained in this folder, and the one before it. A model that was skipped, or refused because it
+ * is finished, keeps its results.
+ */
 function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const { outputDir } = config.training;
   makeFolder(outputDir);
@@ -150,8 +174,10 @@ function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const rows = new Map((Array.isArray(found) ? found : []).map((row) => [row.name, row]));
   const earlier = rows.get(outcome.name);
   const { error, ...told } = outcome;
-  if (outcome.status === 'skipped' && earlier !== undefined) rows.set(outcome.name, finishedRow(earlier, outcome));
-  else {
+  const isLeftAlone = outcome.status === 'skipped' || (outcome.status === 'failed' && holdsFinished(outcome.folder));
+  if (isLeftAlone && earlier !== undefined) {
+    rows.set(outcome.name, finishedRow(earlier, { ...outcome, checkpoint: join(outcome.folder, 'final') }));
+  } else {
     const { previous: older, ...before } = earlier ?? {};
     // A failure without a result of its own keeps the last one that had one.
     const previous = earlier?.step === undefined ? older : (before as ResultRow);
