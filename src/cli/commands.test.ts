@@ -200,7 +200,7 @@ describe('an option that would do nothing is refused', () => {
     ['--log-prompts: has no effect here: no request', ['serve', 'no/model', '--quiet', '--log-prompts']],
     ['--votes: votes are between two models', ['chat', 'no/model', '--votes', join(folder, 'votes.jsonl')]],
     [`--votes ${noted} holds something else than preferences`, ['chat', 'no/a', 'no/b', '--votes', noted]],
-    [`--votes ${noted}/x cannot be written`, ['chat', 'no/a', 'no/b', '--votes', `${noted}/x`]],
+    [`--votes ${noted}/x: ${noted} is no folder`, ['chat', 'no/a', 'no/b', '--votes', `${noted}/x`]],
   ];
   it.each(cases)('%s', async (message, args) => {
     const { code, err } = await attune(...args);
