@@ -117,7 +117,7 @@ it('a dry run of a resumed run refuses other data and fewer steps than were take
     const resumed = ['train', verb, '--resume-from', join(folder, 'rm', `dry-${verb}`)];
     for (const how of [[], ['--dry-run']]) {
       const fewer = await attune(...resumed, '--max-steps', '1', ...how);
-      expect([fewer.code, fewer.err]).toEqual([2, expect.stringContaining('is at step 2, and 1 steps are asked for')]);
+      expect([fewer.code, fewer.err]).toEqual([2, expect.stringContaining('is at step 2, and 1 step is asked for')]);
       const other = await attune(...resumed, '--max-steps', '3', ...changed, ...how);
       expect([other.code, other.err]).toEqual([2, expect.stringMatching(/allow.changed.data/i)]);
     }

@@ -19,7 +19,9 @@ export function checkUnfinished(
 ): void {
   const more = `give ${limits?.map((limit) => larger[limit]).join(' and ') ?? Object.values(larger).join(' or ')}`;
   if (step > totalSteps)
-    throw new UserError(`${path} is at step ${step}, and ${totalSteps} steps are asked for: ${more}.`);
+    throw new UserError(
+      `${path} is at step ${step}, and ${totalSteps === 1 ? '1 step is' : `${totalSteps} steps are`} asked for: ${more}.`,
+    );
   if (step === totalSteps && !evaluationDue && run?.wasFinished)
     throw new NothingToDo(
       `${run.folder} is finished: it has taken its ${step} steps, and there is nothing to do. To train it further, ${more}.`,
