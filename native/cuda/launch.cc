@@ -26,6 +26,7 @@ AttentionArgs attentionOver(const CacheLayer& cache, const Tensor& tables, const
   args.positions = positions.data_ptr<int64_t>();
   args.scale = static_cast<float>(scale);
   args.window = window;
+  args.spareSlot = -1;
   return args;
 }
 
@@ -113,6 +114,7 @@ AttentionArgs argumentsOf(const FusedAttention& in, const CacheLayer& cache, Att
   args.eps = static_cast<float>(in.eps);
   args.interleaved = in.interleaved;
   args.ofStep = what == AttentionOf::Step;
+  args.spareSlot = in.spareSlot;
   args.isNarrow = in.isNarrow;
   args.isAlone = in.isAlone;
   args.mostChunks = attentionChunks(args);

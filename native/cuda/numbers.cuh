@@ -3,6 +3,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <type_traits>
 
 #include "cuda/instructions.cuh"
@@ -81,11 +85,17 @@ struct Run {
     } break;                      \
   }
 
-/** An attribute of the current device. */
+/** An attribute of the current device. A launch asks for a dozen of them, so each is asked of the driver once. */
 inline int attributeOfDevice(cudaDeviceAttr which) {
+  constexpr int kDevices = 64, kAttributes = 256;
+  static std::atomic<int64_t> known[kDevices][kAttributes];  // 0: not asked yet; else the value beside a mark
+  constexpr int64_t kMark = int64_t{1} << 32;
   int device = 0, value = 0;
   cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, which, device);
+  const bool isHeld = device < kDevices && which < kAttributes;
+  const int64_t held = isHeld ? known[device][which].load(std::memory_order_relaxed) : 0;
+  if (held != 0) return static_cast<int>(held - kMark);
+  if (cudaDeviceGetAttribute(&value, which, device) == cudaSuccess && isHeld) known[device][which].store(value + kMark, std::memory_order_relaxed);
   return value;
 }
 /** The major number of the current device's compute capability. */
@@ -96,6 +106,22 @@ inline int multiprocessorsOfDevice() { return attributeOfDevice(cudaDevAttrMulti
 // so kernels that are to overlap want the same: those of a step for few rows, whose products leave x to the cache, 132 of 228 KB.
 constexpr int kMostShared = cudaSharedmemCarveoutMaxShared, kAnyShared = cudaSharedmemCarveoutDefault, kSharedOfStep = 58;
 
+/**
+ * Sets an attribute of a kernel on the current device if it is not as large yet: the call takes about as long as a launch. Memory that a kernel may
+ * take does not become less, so that a launch on another thread does not lose what it has asked for.
+ */
+inline void raiseAttribute(const void* kernel, cudaFuncAttribute which, int value) {
+  static std::mutex mutex;
+  static std::map<std::tuple<const void*, int, int>, int> known;
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard lock(mutex);
+  const auto [at, isNew] = known.try_emplace({kernel, device, which}, value);
+  if (!isNew && at->second >= value) return;
+  at->second = value;
+  cudaFuncSetAttribute(kernel, which, value);
+}
+
 /** `memory`: bytes of dynamic shared memory. */
 template <int SHARED = kMostShared, typename... Parameters, typename... Arguments>
 void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, unsigned cluster, size_t memory, cudaStream_t stream,
@@ -105,8 +131,9 @@ void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, un
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {cluster, 1, 1};
-  if (memory > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory));
-  if (SHARED != kAnyShared) cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, SHARED);
+  const auto* const function = reinterpret_cast<const void*>(kernel);
+  if (memory > 0) raiseAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory));
+  if (SHARED != kAnyShared) raiseAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, SHARED);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = threads;

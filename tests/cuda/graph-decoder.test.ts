@@ -109,6 +109,19 @@ describe.each(places)('decoding without the host on %s', (place) => {
     expect(service.promptTokens.reused).toBeGreaterThan(0);
   });
 
+  it('says the same while rows of all lengths end and smaller graphs follow', async () => {
+    using made = model(place, 'float32');
+    const many: GenerationRequest[] = Array.from({ length: 70 }, (_, i) => ({
+      prompt: Array.from({ length: 1 + ((i * 29) % 20) }, (_, j) => (i * 17 + j * 5 + 3) % 120),
+      maxNewTokens: 2 + ((i * 37) % 43),
+      temperature: i % 3 === 0 ? 0 : 0.9,
+      seed: i,
+      stopIds: i % 5 === 0 ? [7, 30, 60] : [],
+    }));
+    const called = many.map((request) => ({ ...request, topLogprobs: 1 }));
+    sameReplies(await replies(made, 70, many), await replies(made, 70, called), 1e-4);
+  });
+
   it('is captured once and used again by the same sampler', async () => {
     using made = model(place, 'float32');
     using sampler = new Sampler(made, { slots: 4, maxLength: 64 });

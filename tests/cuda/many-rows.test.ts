@@ -3,7 +3,7 @@
  * those of rows of more than 1,024 keys, which are dealt in chunks where a slot has room for more than 2,048.
  */
 import { expect, it } from 'vitest';
-import { KvCache } from '../../src/models/generate/cache/cache.ts';
+import { type CacheDtype, KvCache } from '../../src/models/generate/cache/cache.ts';
 import { prefill } from '../../src/models/generate/decoding.ts';
 import { Stepper } from '../../src/models/generate/stepper.ts';
 import { initModel, type Model } from '../../src/models/index.ts';
@@ -20,12 +20,20 @@ const modelOf = (heads: number): Model =>
     { seed: 2, device, dtype: 'bfloat16' },
   );
 
-/** The logits of two steps, of which the second finds what the first left, behind prompts of these lengths; a slot has room for so many blocks. */
-function stepLogits({ decoder }: Model, lengths: number[], room: number): Float32Array[] {
+/**
+ * The logits of two steps, of which the second finds what the first left, behind prompts of these lengths; a slot has room for so many blocks.
+ * Idle rows are at position 0 of the spare slot.
+ */
+function stepLogits(
+  { decoder }: Model,
+  lengths: number[],
+  room: number,
+  { isIdle = () => false, cacheDtype = 'int8' }: { isIdle?: (row: number) => boolean; cacheDtype?: CacheDtype } = {},
+): Float32Array[] {
   const own = lengths.map((length) => Math.ceil((length + 2) / 64));
   const blocks = own.reduce((sum, count) => sum + count, 0);
   const size = { slots: lengths.length, length: room * 64, blocks };
-  const cache = new KvCache(decoder.spec, size, { dtype: 'bfloat16', device, cacheDtype: 'int8' });
+  const cache = new KvCache(decoder.spec, size, { dtype: 'bfloat16', device, cacheDtype });
   let used = 0;
   for (const [slot, count] of own.entries()) {
     const from = used;
@@ -49,8 +57,8 @@ function stepLogits({ decoder }: Model, lengths: number[], room: number): Float3
     const logits: Tensor = noGrad(() =>
       stepper.logits({
         ids: put(lengths.map((_, i) => (i * 11 + step) % 120)),
-        positions: put(lengths.map((length) => length + step)),
-        slots: put(lengths.map((_, i) => i)),
+        positions: put(lengths.map((length, i) => (isIdle(i) ? 0 : length + step))),
+        slots: put(lengths.map((_, i) => (isIdle(i) ? lengths.length : i))),
       }),
     );
     return logits.to({ device: 'cpu', dtype: 'float32' }).data() as Float32Array;
@@ -88,6 +96,24 @@ onlyOnCuda('a step of many rows over 8 bits', () => {
         expect(one).toEqual(dealt[0]);
         expect(two).toEqual(dealt[1]);
       }),
+  );
+
+  it.each(['model', 'int8'] as const)("has a row's bits whatever rows are idle, with a cache in %s", (cacheDtype) =>
+    scope(() => {
+      using model = modelOf(16);
+      for (const rows of [2, 6, 16, 20, 64, 100, 270]) {
+        const lengths = Array.from({ length: rows }, (_, i) => 1 + ((i * 397) % 900));
+        const isIdle = (i: number) => i % 3 === 1 || i >= 0.9 * rows;
+        const expected = stepLogits(model, lengths, 16, { cacheDtype });
+        const found = stepLogits(model, lengths, 16, { cacheDtype, isIdle });
+        for (const [step, logits] of found.entries())
+          for (let row = 0; row < rows; row++) {
+            if (isIdle(row)) continue;
+            const of = (all?: Float32Array) => all?.subarray(row * 120, (row + 1) * 120);
+            expect(of(logits), `row ${row} of ${rows}`).toEqual(of(expected[step]));
+          }
+      }
+    }),
   );
 
   it.each(long)('is right where rows have up to 2,048 keys: $rows rows', ({ rows, lengthOf }) =>

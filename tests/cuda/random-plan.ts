@@ -44,7 +44,7 @@ export function randomPlan(shape: PlanShape, layers: number, blocksOfRow = 5) {
     'head.weight': matrix(96, width),
   };
   const settings: Record<string, number> = {
-    ...{ layers, heads, eps: 1e-6, headEps: 1e-6, finalEps: 1e-6, interleaved: 0, fast: 0 },
+    ...{ layers, heads, eps: 1e-6, headEps: 1e-6, finalEps: 1e-6, interleaved: 0, fast: 0, spareSlot: -1 },
   };
   for (let i = 0; i < layers; i++) {
     const inner = typeof shape.inner === 'number' ? shape.inner : (shape.inner[i] as number);

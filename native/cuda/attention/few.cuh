@@ -80,6 +80,11 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES, 
   const int pairs = groups * parts / EACH;  // with several kv heads a block, parts is 1
   const int row = item / pairs, firstGroup = item % pairs * EACH / parts, part = item % parts;
   const int heads = min(most, share - part * most), firstHead = firstGroup * share + part * most;
+  const int position = static_cast<int>(a.positions[row]);
+  if (position == 0 && a.slots[row] == a.spareSlot) {  // an idle row
+    if (blockIdx.x == 0) waitForPrevious();  // that this kernel has ended says that the one before has
+    return;
+  }
   const Shared shared(dynamicShared, most);
   if (CLUSTER > 1 && threadIdx.x == 0) {
     initBarrier(shared.arrived);
@@ -89,7 +94,6 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES, 
   if constexpr (CLUSTER > 1) clusterArrive();
 
   // —— keys and values of earlier tokens ——
-  const int position = static_cast<int>(a.positions[row]);
   const int block = lane < a.tableWidth ? tableOf(a, row)[lane] : 0;
   const auto blockOf = [&](int at) { return static_cast<int64_t>(__shfl_sync(0xFFFFFFFF, block, at / kCacheBlock)); };
   const int firstKey = window > 0 ? max(0, position - window + 1) : 0;

@@ -113,7 +113,7 @@ int64_t rowsAtOnce(const Sharing& by) {
   config.dynamicSmemBytes = static_cast<size_t>(by.bytes);
   config.attrs = &attribute;
   config.numAttrs = 1;
-  cudaFuncSetAttribute(clusterKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(by.bytes));
+  raiseAttribute(reinterpret_cast<const void*>(clusterKernel<T>), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(by.bytes));
   int clusters = 0;
   if (cudaOccupancyMaxActiveClusters(&clusters, clusterKernel<T>, &config) != cudaSuccess) {
     cudaGetLastError();  // fewer blocks are taken: the next launch's check must not find it

@@ -49,7 +49,7 @@ int64_t blocksAtOnce(Kernel kernel) {
   config.dynamicSmemBytes = Of::kBytes;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Of::kBytes);
+  raiseAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, Of::kBytes);
   int clusters = 0;
   if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
     cudaGetLastError();  // another kernel is taken: the next launch's check must not find it

@@ -14,6 +14,7 @@ struct FusedAttention {
   int64_t heads = 0;
   double scale = 1;
   int64_t window = 0;
+  int64_t spareSlot = -1;  // rows in it at position 0 are idle: their results may be anything
   bool isNarrow = false;  // of a model whose products take little shared memory (cuda/staged_product.cu)
   bool isAlone = false;  // between products that take all of a multiprocessor's (cuda/narrow/narrow_product.cu)
 };

@@ -90,6 +90,7 @@ DecodePlan planOf(Parts parts) {
   plan.finalEps = parts.number("finalEps");
   plan.heads = static_cast<int64_t>(parts.number("heads"));
   plan.interleaved = parts.number("interleaved") != 0;
+  plan.spareSlot = static_cast<int64_t>(parts.number("spareSlot"));
   plan.fast = parts.number("fast") != 0;
   const double layers = parts.number("layers");
   TORCH_CHECK(layers >= 1 && layers <= 100000, "a plan has at least one layer");

@@ -44,6 +44,7 @@ struct DecodePlan {
   at::Tensor cosines, sines;  // [positions, half a head or less]; undefined: no rotary positions
   double eps = 0, headEps = 0, finalEps = 0;
   int64_t heads = 0;
+  int64_t spareSlot = -1;  // that of idle rows, of whose results nothing is asked; −1: there is none
   bool interleaved = false;
   bool fast = false;  // where that is faster, products of quantised weights round x (cpu/quantised/product.h)
 

@@ -111,19 +111,19 @@ void launchBefore(const Following& then, const PreparedKernels& kernels, WidePro
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-/** Whether wide_product.cu has kernels for all products of a layer: narrow_product.cu, which takes as few rows, prepares norms in another way. */
-bool wideTakes(const DecodePlan& plan, const Tensor& x) {
-  const Launch launch(x);  // what fits depends on the device
+}  // namespace
+
+bool wideProductsTake(const DecodePlan& plan, int64_t rows) {
+  const Launch launch(plan.embedding);  // what fits depends on the device
   const LayerPlan& layer = plan.layers.front();
   const auto fits = [&](const Linear& linear, bool gated, bool add) {
-    return !linear.quantised && wideProductFits(kindOf(x), argumentsOf(linear, x.size(0), gated, add));
+    return !linear.quantised && wideProductFits(kindOf(plan.embedding), argumentsOf(linear, rows, gated, add));
   };
   return fits(layer.qkv, false, false) && fits(layer.out, false, true) && fits(layer.up, true, false) && fits(layer.down, false, true);
 }
 
-}  // namespace
-
-StepProducts::StepProducts(const DecodePlan& plan, Tensor& x) : plan_(plan), x_(x), isWide_(x.size(0) > 32 || wideTakes(plan, x)) {}
+// narrow_product.cu, which takes as few rows, prepares norms in another way: one kind of kernels takes all of a layer's products
+StepProducts::StepProducts(const DecodePlan& plan, Tensor& x) : plan_(plan), x_(x), isWide_(x.size(0) > 32 || wideProductsTake(plan, x.size(0))) {}
 
 void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, Tensor& y, const Following& then) {
   const FewRowsProduct given{x_, linear.weight, linear.bias, norm, plan_.eps, gated, false};

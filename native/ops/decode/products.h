@@ -16,6 +16,9 @@ struct Following {
   bool gated = false, add = false;
 };
 
+/** Whether wide_product.cu has kernels for all products of a layer of so many rows. */
+bool wideProductsTake(const DecodePlan& plan, int64_t rows);
+
 /** Kernels that take what a product of the same kind has prepared of a norm: for few rows, or for more (products.cc). */
 struct PreparedKernels;
 

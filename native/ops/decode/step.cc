@@ -68,6 +68,7 @@ FusedAttention attentionOf(const DecodePlan& plan, const LayerPlan& layer, const
   attention.heads = plan.heads;
   attention.scale = layer.scale;
   attention.window = layer.window;
+  attention.spareSlot = plan.spareSlot;
   attention.isNarrow = plan.width() == kStagedWidth;
   return attention;
 }

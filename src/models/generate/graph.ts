@@ -37,6 +37,8 @@ const SEVERAL = WATCHED_TOKENS_PER_LOOK;
 const STEPS_BEFORE_SEVERAL = 128;
 /** A step of more rows takes so long that beginning it sooner gains nothing. */
 const MOST_ROWS_OF_SEVERAL = 64;
+/** Of rows of mixed lengths, the share that attention takes last. */
+const SHARE_OF_LAST = 0.15;
 
 /** The graphs of one number of rows. */
 interface Graphs {
@@ -100,7 +102,10 @@ export class GraphDecoder {
    * Starts several steps of every row; a row that reaches its limit is idle from there on. `watched`: a caller follows token by
    * token. Where steps were started ahead, adds to them, without the rows that have ended otherwise: their keys would be read on and on.
    */
-  start(rows: readonly Row[], watched: boolean): void {
+  start(given: readonly Row[], watched: boolean): void {
+    if (this.#started !== null && !watched && this.#isTooLarge(this.#started)) this.collect(false);
+    const rows = inOrder(given.filter((row) => row.finish === null));
+    if (rows.length === 0) return;
     const most = Math.max(...rows.map(tokensLeft));
     const wanted = Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : TOKENS_PER_LOOK);
     if (this.#started !== null) {
@@ -122,6 +127,11 @@ export class GraphDecoder {
     const power = 2 ** Math.ceil(Math.log2(Math.max(1, rows)));
     const size = power > 64 && rows <= 0.75 * power ? 0.75 * power : power;
     return Math.min(size, this.#cache.slots);
+  }
+
+  /** Whether a smaller graph takes the rows that are left. */
+  #isTooLarge({ rows, graphs }: Started): boolean {
+    return this.#sizeFor(rows.filter((row) => row.finish === null).length) < graphs.rows;
   }
 
   #graphsFor(rows: readonly Row[]): Graphs {
@@ -164,8 +174,9 @@ export class GraphDecoder {
     this.#recorder.follow();
     const going = rows.filter((row) => row.finish === null);
     const most = Math.max(0, ...going.map(tokensLeft)) - steps;
-    const isFull = this.#sizeFor(going.length) === this.#sizeFor(rows.length); // else the next steps are of a smaller graph
-    if (goOn && isFull && most > 0) {
+    // before a smaller graph the device has a step to do meanwhile; a watched look starts so many that they wait for it
+    const mayGoOn = !watched || this.#sizeFor(going.length) === this.#sizeFor(rows.length);
+    if (goOn && mayGoOn && most > 0) {
       this.#started = { ...started, first: first + steps, steps: 0 };
       this.#more(Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : STEPS_AHEAD));
     }
@@ -206,6 +217,18 @@ export class GraphDecoder {
     this.#state.dispose();
     for (const own of [this.#out, this.#turns, ...this.#tables]) own.dispose();
   }
+}
+
+/**
+ * The rows as attention takes them: the shortest ones last, long ones before short ones. Its blocks take rows in turn, so that those that are
+ * longer than others would keep a few multiprocessors busy at the end. The others stay as they are: rows of one length side by side would
+ * all begin and end together, and leave memory idle in between.
+ */
+function inOrder(rows: readonly Row[]): readonly Row[] {
+  const byLength = [...rows].sort((a, b) => b.position - a.position);
+  const last = byLength.slice(rows.length - Math.round(rows.length * SHARE_OF_LAST));
+  const isLast = new Set(last);
+  return [...rows.filter((row) => !isLast.has(row)), ...last];
 }
 
 const tokensLeft = (row: Row): number => row.request.maxNewTokens - row.ids.length;

@@ -211,6 +211,7 @@ export function planParts(
   const settings: Record<string, number> = {
     layers: layers.length,
     heads: spec.attention.heads,
+    spareSlot: cache.tables.size(0) > cache.slots ? cache.slots : -1, // that of idle rows
     eps: layers[0]?.weights.attentionNorm?.eps ?? 0,
     headEps: layers[0]?.weights.qNorm?.eps ?? 0,
     finalEps: weights.finalNorm.eps,

@@ -1,6 +1,9 @@
 // The layers of a plan over all tokens of prompts on CUDA. The kernels are those of the eager operators (src/models/generate/decoding.ts:
 // prefill), and so are the bits; but they are launched one after the other from here, in memory that all layers share. A layer's kernels
 // take some 40 µs for a short prompt; eleven calls through JavaScript and the dispatcher took four times as long.
+//
+// Few tokens are multiplied as the rows of a decoding step are (products.h), with norms and SwiGLU in the products: seven launches a layer in
+// place of eleven, which is what their time is spent on. Their bits are those of such a step.
 #include "ops/decode/prompts/packed.h"
 
 #ifdef ATTUNE_KERNELS
@@ -12,6 +15,7 @@
 #include "cuda/launching.h"
 #include "cuda/training/attention/kernels.h"
 #include "cuda/training/kernels.h"
+#include "ops/decode/products.h"
 
 namespace attune {
 namespace {
@@ -42,10 +46,10 @@ struct Buffers {
     qkv = rows(plan.embedding, (plan.heads + 2 * plan.groups()) * size);
     q = rows(plan.embedding, plan.heads * size);
     k = rows(plan.embedding, plan.groups() * size);
-    attended = rows(plan.embedding, plan.heads * size);
+    attended = emptyRows(tokens, {plan.heads * size}, plan.embedding.options());
     lse = at::empty({tokens * plan.heads}, plan.embedding.options().dtype(at::kFloat));
     inner = rows(plan.embedding, plan.layers.front().up.outputs());
-    active = rows(plan.embedding, plan.layers.front().down.inputs());
+    active = emptyRows(tokens, {plan.layers.front().down.inputs()}, plan.embedding.options());
   }
   /** Leaves the first rows alone. */
   void shortenTo(int64_t count) {
@@ -65,11 +69,7 @@ class PromptLayers {
         buffers_(plan, prompts.tokens()) {}
 
   Tensor logits() {
-    gather(plan_.embedding, numbers_.ids(), buffers_.x);
-    if (plan_.cosines.defined()) {
-      gather(plan_.cosines, numbers_.positions(), buffers_.cosines);
-      gather(plan_.sines, numbers_.positions(), buffers_.sines);
-    }
+    begin();
     for (const LayerPlan& layer : plan_.layers) {
       const bool isFirst = &layer == &plan_.layers.front(), isLast = &layer == &plan_.layers.back();
       norm(!isFirst, layer.attentionNorm, plan_.eps);
@@ -84,12 +84,42 @@ class PromptLayers {
       multiply(layer.down, buffers_.active, buffers_.added);
     }
     norm(true, plan_.finalNorm, plan_.finalEps);
-    Tensor logits = at::empty({prompts_, plan_.head.outputs()}, plan_.embedding.options());
-    multiply(plan_.head, buffers_.normed, logits);
-    return logits;
+    return headOf(buffers_.normed);
+  }
+
+  /** The same by the products of a decoding step. */
+  Tensor logitsOfFew() {
+    begin();
+    StepProducts products(plan_, buffers_.x);
+    for (const LayerPlan& layer : plan_.layers) {
+      const LayerPlan* const next = &layer == &plan_.layers.back() ? nullptr : &layer + 1;
+      products.ofNorm(layer.qkv, layer.attentionNorm, false, buffers_.qkv);
+      attend(layer);
+      products.addTo(layer.out, buffers_.attended, layer.mlpNorm, {&layer.up, true, false});
+      products.ofNorm(layer.up, layer.mlpNorm, true, buffers_.active, {&layer.down, false, true});
+      products.addTo(layer.down, buffers_.active, next != nullptr ? next->attentionNorm : Tensor(), {next != nullptr ? &next->qkv : nullptr});
+    }
+    Tensor last = at::empty({prompts_, plan_.width()}, plan_.embedding.options());
+    gather(buffers_.x, numbers_.last(), last);
+    const Tensor logits = cudaVocabulary(last, plan_.finalNorm, plan_.finalEps, plan_.head.weight);
+    return logits.defined() ? logits : headOf(normedCuda(last, plan_.finalNorm, plan_.finalEps));
   }
 
  private:
+  /** x: the tokens' embeddings; and the angles of their positions. */
+  void begin() {
+    gather(plan_.embedding, numbers_.ids(), buffers_.x);
+    if (!plan_.cosines.defined()) return;
+    gather(plan_.cosines, numbers_.positions(), buffers_.cosines);
+    gather(plan_.sines, numbers_.positions(), buffers_.sines);
+  }
+
+  Tensor headOf(const Tensor& hidden) {
+    Tensor logits = at::empty({prompts_, plan_.head.outputs()}, plan_.embedding.options());
+    multiply(plan_.head, hidden, logits);
+    return logits;
+  }
+
   /** normed = norm(x), after x += added where `adds`. The sum is rounded before the norm, as that of an addition is. */
   void norm(bool adds, const Tensor& weight, double eps) {
     NormArgs args{};
@@ -207,6 +237,12 @@ bool attentionFits(const DecodePlan& plan, const PackedPrompts& prompts) {
   return longest > 0 && squares / static_cast<double>(tokens) <= static_cast<double>(longest);
 }
 
+/** Whether a decoding step of as many rows has kernels with norms and SwiGLU inside. */
+bool areFew(const DecodePlan& plan, int64_t tokens) {
+  constexpr int64_t kFewest = 32;  // that product.cu or narrow_product.cu may have kernels for
+  return tokens <= kFewest || wideProductsTake(plan, tokens);
+}
+
 }  // namespace
 
 bool promptLayersFit(const DecodePlan& plan, const PackedPrompts& prompts) {
@@ -226,7 +262,8 @@ bool promptLayersFit(const DecodePlan& plan, const PackedPrompts& prompts) {
 
 Tensor promptLogitsCuda(const DecodePlan& plan, const PackedPrompts& prompts, const PromptNumbers& numbers) {
   const Launch launch(plan.embedding);
-  return PromptLayers(plan, prompts, numbers, launch.stream).logits();
+  PromptLayers layers(plan, prompts, numbers, launch.stream);
+  return areFew(plan, prompts.tokens()) ? layers.logitsOfFew() : layers.logits();
 }
 
 }  // namespace attune
