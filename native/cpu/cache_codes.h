@@ -3,11 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 namespace attune {
 
-/** Writes the codes of a head and returns its scale. */
+/** A number that is not below 0, rounded up to what bf16 holds, so that no number is beyond the largest code. */
+inline float roundedUp(float scale) {
+  uint32_t bits;
+  std::memcpy(&bits, &scale, sizeof bits);
+  bits = (bits + 0xFFFFu) & 0xFFFF0000u;
+  std::memcpy(&scale, &bits, sizeof bits);
+  return scale;
+}
+
+/** Writes the codes of a head and returns its scale, which bf16 holds. */
 template <typename T>
 float writeHead(const T* x, int64_t size, int8_t* codes) {
   float most = 0;
@@ -17,12 +27,11 @@ float writeHead(const T* x, int64_t size, int8_t* codes) {
     isFinite &= std::isfinite(value);
     most = std::max(most, value);
   }
-  const float scale = isFinite ? most / 127.0f : std::numeric_limits<float>::quiet_NaN();
+  const float scale = isFinite ? roundedUp(most / 127.0f) : std::numeric_limits<float>::quiet_NaN();
   if (!(scale > 0)) {
     std::fill_n(codes, size, int8_t{0});
     return scale;
   }
-  // the scale of subnormal numbers is coarse, so that a code may lie beyond
   for (int64_t i = 0; i < size; i++)
     codes[i] = static_cast<int8_t>(std::clamp(std::nearbyint(static_cast<float>(x[i]) / scale), -127.0f, 127.0f));
   return scale;

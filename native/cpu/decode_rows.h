@@ -22,7 +22,7 @@ struct DecodeRows {
   const T *q, *k, *v;  // of the first row
   int64_t qStride, kvStride;  // from row to row
   C *keys, *values;  // [blocks, block, groups, size]
-  float *keyScales = nullptr, *valueScales = nullptr;  // of codes: [blocks, groups, block]
+  c10::BFloat16 *keyScales = nullptr, *valueScales = nullptr;  // of codes: [blocks, groups, block]
   const int32_t* tables;  // [slots, tableWidth]: the blocks of each slot
   int64_t block, tableWidth;
   const int64_t *slots, *positions;  // per row
@@ -138,11 +138,11 @@ void writeRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int64
 
 // Multiplies a head's numbers at the positions [begin, end) of a slot, each by the scale of its position.
 template <typename T, typename C>
-void multiplyByScales(const DecodeRows<T, C>& in, const float* scales, const int32_t* table, int64_t group, int64_t begin, int64_t end,
+void multiplyByScales(const DecodeRows<T, C>& in, const c10::BFloat16* scales, const int32_t* table, int64_t group, int64_t begin, int64_t end,
                       float* numbers) {
   eachRun(table, in.block, begin, end, [&](int64_t t, int64_t run, int64_t place) {
-    const float* own = scales + (place / in.block * in.groups + group) * in.block + place % in.block;
-    for (int64_t i = 0; i < run; i++) numbers[t + i] *= own[i];
+    const c10::BFloat16* own = scales + (place / in.block * in.groups + group) * in.block + place % in.block;
+    for (int64_t i = 0; i < run; i++) numbers[t + i] *= static_cast<float>(own[i]);
   });
 }
 
@@ -254,7 +254,7 @@ void decodeRows(const DecodeRows<T, C>& in) {
 template <typename T, typename C>
 void decodeRows(DecodeRows<T, C> in, const CacheLayer& cache) {
   in.keys = cache.keys.data_ptr<C>(), in.values = cache.values.data_ptr<C>();
-  if (cache.isEightBits()) in.keyScales = cache.keyScales.data_ptr<float>(), in.valueScales = cache.valueScales.data_ptr<float>();
+  if (cache.isEightBits()) in.keyScales = cache.keyScales.data_ptr<c10::BFloat16>(), in.valueScales = cache.valueScales.data_ptr<c10::BFloat16>();
   in.block = cache.block(), in.groups = cache.groups(), in.size = cache.size();
   decodeRows(in);
 }

@@ -16,8 +16,8 @@ AttentionArgs attentionOver(const CacheLayer& cache, const Tensor& tables, const
   AttentionArgs args{};
   args.keys = cache.keys.data_ptr();
   args.values = cache.values.data_ptr();
-  args.keyScales = floats(cache.keyScales);
-  args.valueScales = floats(cache.valueScales);
+  args.keyScales = scalesIn(cache.keyScales);
+  args.valueScales = scalesIn(cache.valueScales);
   args.tables = tables.data_ptr<int32_t>();
   args.tableWidth = tables.size(1);
   args.groups = cache.groups();
@@ -164,8 +164,8 @@ struct NewTokens {
   NewTokens(const CacheLayer& cache, const Tensor& targets, const Tensor& k, const Tensor& v)
       : k(denseRows(k)), v(denseRows(v)), targets(targets.contiguous()) {
     TORCH_CHECK(cache.block() == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
-    args = {{{this->k.data_ptr(), this->k.stride(0), cache.keys.data_ptr(), floats(cache.keyScales)},
-             {this->v.data_ptr(), this->v.stride(0), cache.values.data_ptr(), floats(cache.valueScales)}},
+    args = {{{this->k.data_ptr(), this->k.stride(0), cache.keys.data_ptr(), scalesIn(cache.keyScales)},
+             {this->v.data_ptr(), this->v.stride(0), cache.values.data_ptr(), scalesIn(cache.valueScales)}},
             this->targets.data_ptr<int64_t>(),
             k.size(0),
             k.size(1),

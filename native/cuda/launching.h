@@ -32,6 +32,7 @@ struct Launch {
 AttentionArgs argumentsOf(const FusedAttention& in, const CacheLayer& cache, AttentionOf what);
 
 inline void* pointer(const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
+inline __nv_bfloat16* scalesIn(const at::Tensor& tensor) { return static_cast<__nv_bfloat16*>(pointer(tensor)); }
 inline float* floats(const at::Tensor& tensor) { return static_cast<float*>(pointer(tensor)); }
 
 inline bool isAligned(const at::Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.data_ptr()) % 16 == 0; }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+struct __nv_bfloat16;
+
 namespace attune {
 
 /** Positions of a block of the cache. */
@@ -40,7 +42,7 @@ struct AttentionArgs {
   float* partial;  // room for attentionPartials numbers
   // Of a cache in 8 bits, else null: [blocks, groups, kCacheBlock]. Keys and values are int8 then, and a number is its code times the
   // scale of its token and kv head (attention/eight_bit_head.cuh).
-  float *keyScales, *valueScales;
+  __nv_bfloat16 *keyScales, *valueScales;
 };
 
 /** New tokens' keys and values, which go to a cache. */
@@ -49,7 +51,7 @@ struct CacheWriteArgs {
     const void* rows;  // [count, groups·size]
     int64_t rowStride;  // from row to row
     void* cache;
-    float* scales;  // null unless the cache is in 8 bits
+    __nv_bfloat16* scales;  // null unless the cache is in 8 bits
   } parts[2];  // keys and values
   const int64_t* places;  // [count]: a block's number · kCacheBlock + the position within it
   int64_t count, groups, size;

@@ -36,8 +36,8 @@ function randomCodes(blocks: number, groups: number, size: number): Codes {
   const codes: Codes = {
     keys: empty([blocks, 64, groups, size], 'int8'),
     values: empty([blocks, 64, groups, size], 'int8'),
-    keyScales: empty([blocks, groups, 64], 'float32'),
-    valueScales: empty([blocks, groups, 64], 'float32'),
+    keyScales: empty([blocks, groups, 64], 'bfloat16'),
+    valueScales: empty([blocks, groups, 64], 'bfloat16'),
   };
   const all = integers(Array.from({ length: blocks * 64 }, (_, i) => i));
   const rows = () => randn([blocks * 64, groups, size]);
@@ -118,7 +118,7 @@ describe(`cache_write_ on ${device}`, () => {
   it.each([
     ['a plain cache', 128, 'null, null'],
     ['a plain cache', -1, 'null, null'],
-    ['8 bits', 128, 'zeros([2, 3, 64], { device }), zeros([2, 3, 64], { device })'],
+    ['8 bits', 128, 'zeros([2, 3, 64], { device, dtype: "bfloat16" }), zeros([2, 3, 64], { device, dtype: "bfloat16" })'],
   ])('refuses a target outside of the cache: %s, %i', (_, target, scales) => {
     const library = import.meta.url.replace(/tests\/cuda\/[^/]*\.(\w+)$/, 'src/tensor/index.$1');
     const cache = `zeros([2, 64, 3, 64], { device, dtype: '${scales === 'null, null' ? 'float32' : 'int8'}' })`;

@@ -28,12 +28,12 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   const int32_t* table = tableOf(a, row);
   C *keys = static_cast<C*>(a.keys) + group * D, *values = static_cast<C*>(a.values) + group * D;
   const auto scaleAt = [&](int64_t at) { return scalePlace(at, static_cast<unsigned>(a.groups), static_cast<unsigned>(group)); };
-  const auto write = [&](const Head<T, D>& head, C* cache, float* scales) {  // the heads of a group all write the same values
+  const auto write = [&](const Head<T, D>& head, C* cache, __nv_bfloat16* scales) {  // the heads of a group all write the same values
     const int64_t newest = place(table, position);
     if constexpr (kHasScales) {
-      const float scale = scaleOf(head.values, kMostCode);
+      const float scale = cacheScaleOf(head.values);
       head.store([&](int d, float x) { cache[newest * stride + d] = codeOf(x, scale); });
-      if (threadIdx.x % 32 == 0) scales[scaleAt(newest)] = scale;
+      if (threadIdx.x % 32 == 0) scales[scaleAt(newest)] = narrow<__nv_bfloat16>(scale);
     } else {
       head.store([&](int d, float x) { cache[newest * stride + d] = narrow<T>(x); });
     }
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
     const int64_t where = place(table, inside ? t : position), at = where * stride + lane * E;
     key.load(keys + at);
     value.load(values + at);
-    const float ofKey = kHasScales ? a.keyScales[scaleAt(where)] : 1.0f, ofValue = kHasScales ? a.valueScales[scaleAt(where)] : 1.0f;
+    const float ofKey = kHasScales ? wide(a.keyScales[scaleAt(where)]) : 1.0f, ofValue = kHasScales ? wide(a.valueScales[scaleAt(where)]) : 1.0f;
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < E; i++) dot += q[i] * key[i];

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) cacheCodesKernel(const __grid_consta
   const CacheWriteArgs::Part& part = a.parts[blockIdx.y];
   waitForPrevious();
   letNextBegin();
-  const bool works = token < a.count;  // all lanes of a warp meet in scaleOf
+  const bool works = token < a.count;  // all lanes of a warp meet in cacheScaleOf
   Run<T, kNumbers> x;
   x.clear();
   if (works) x.load(static_cast<const T*>(part.rows) + token * part.rowStride + (group * LANES + lane) * kNumbers);
@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(kThreads) cacheCodesKernel(const __grid_consta
   float values[kNumbers];
 #pragma unroll
   for (int i = 0; i < kNumbers; i++) values[i] = x[i];
-  const float scale = scaleOf<kNumbers, LANES>(values, kMostCode);
+  const float scale = cacheScaleOf<kNumbers, LANES>(values);
   if (!works) return;
   Run<int8_t, kNumbers> codes;
 #pragma unroll
   for (int i = 0; i < kNumbers; i++) reinterpret_cast<int8_t*>(codes.pieces)[i] = codeOf(values[i], scale);
   codes.store(static_cast<int8_t*>(part.cache) + ((place * groups + group) * LANES + lane) * kNumbers);
-  if (lane == 0) part.scales[scalePlace(place, groups, group)] = scale;
+  if (lane == 0) part.scales[scalePlace(place, groups, group)] = narrow<__nv_bfloat16>(scale);
 }
 
 /** Of every head size: a warp has a head. */
@@ -56,11 +56,11 @@ __global__ void __launch_bounds__(kThreads) cacheCodesOfAnySizeKernel(const __gr
     const float x = fabsf(wide(from[d]));
     if (!(x <= most[0])) most[0] = isnan(most[0]) ? most[0] : x;
   }
-  const float scale = scaleOf(most, kMostCode);
+  const float scale = cacheScaleOf(most);
   const uint64_t place = placeOf(a, token);
   int8_t* const to = static_cast<int8_t*>(part.cache) + (place * groups + group) * size;
   for (int d = lane; d < size; d += 32) to[d] = codeOf(wide(from[d]), scale);
-  if (lane == 0) part.scales[scalePlace(place, groups, group)] = scale;
+  if (lane == 0) part.scales[scalePlace(place, groups, group)] = narrow<__nv_bfloat16>(scale);
 }
 
 /** Pieces of 16 bytes. */

@@ -1,5 +1,5 @@
-// One head of a new token in 8 bits: a number is code × scale, scale = max|x| / 127 of the head. All zeros: scale 0 and codes 0. With a
-// number that is not finite the scale is NaN, so that the fault stays visible. The CPU and the composed operators compute the same.
+// One head of a new token in 8 bits: a number is code × scale, scale = max|x| / 127 of the head, rounded up to bf16. All zeros: scale 0 and codes
+// 0. With a number that is not finite the scale is NaN, so that the fault stays visible. The CPU and the composed operators compute the same.
 #pragma once
 #include <cmath>
 
@@ -23,6 +23,17 @@ __device__ inline float scaleOf(const float (&values)[N], float most) {
   for (int offset = LANES / 2; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, offset));
   const unsigned own = LANES == 32 ? 0xFFFFFFFF : ((1u << LANES % 32) - 1) << threadIdx.x % 32 / LANES * LANES;
   return (__ballot_sync(0xFFFFFFFF, isFinite) & own) == own ? __fdiv_rn(largest, most) : NAN;
+}
+
+/** Rounded up to what bf16 holds, so that no number is beyond the largest code. NaN stays NaN. */
+__device__ inline float roundedUp(float scale) {
+  return isnan(scale) ? scale : __uint_as_float((__float_as_uint(scale) + 0xFFFFu) & 0xFFFF0000u);
+}
+
+/** The scale of a head that goes to the cache. */
+template <int N, int LANES = 32>
+__device__ inline float cacheScaleOf(const float (&values)[N]) {
+  return roundedUp(scaleOf<N, LANES>(values, kMostCode));
 }
 
 __device__ inline int8_t codeOf(float x, float scale) {

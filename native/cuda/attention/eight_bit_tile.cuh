@@ -10,6 +10,8 @@
 
 namespace attune {
 
+using Scale = __nv_bfloat16;  // of a cache
+
 /** Four codes as f16 numbers: the first and third, and the second and fourth. 0x6400 + b is 1024 + b for a byte b, 0x6480 is 1152. */
 struct CodePairs {
   static constexpr unsigned kBytes = 0x00FF00FFu, kBias = 0x64806480u;
@@ -69,7 +71,7 @@ struct EightBitRunning {
                             KeysAreRead keysAreRead, AwaitValues awaitValues) {
     const int lane = threadIdx.x % 32, g = lane / 4;
     const int place = Bytes::at(lane % 16, lane / 16);  // the row that this lane reads for the warp, of keys and of values
-    const float* const scales = reinterpret_cast<const float*>(ofBoth) + g;
+    const Scale* const scales = reinterpret_cast<const Scale*>(ofBoth) + g;
     int high[kParts][4] = {}, low[kParts][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
@@ -85,14 +87,14 @@ struct EightBitRunning {
     float score[kParts][4], ofValues[kParts][2], top[2] = {peak[0], peak[1]};
 #pragma unroll
     for (int part = 0; part < kParts; part++) {
-      const float ofKeys[2] = {scales[16 * part], scales[16 * part + 8]};
+      const float ofKeys[2] = {wide(scales[16 * part]), wide(scales[16 * part + 8])};
 #pragma unroll
       for (int j = 0; j < 4; j++)
         score[part][j] = __int2float_rn(high[part][j] * 256 + low[part][j]) * (ofKeys[j / 2] * (j % 2 == 0 ? ofColumns.x : ofColumns.y));
       change(score[part], 16 * part);
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        ofValues[part][i] = atLeast(scales[kKeys + 16 * part + 8 * i]);
+        ofValues[part][i] = atLeast(wide(scales[kKeys + 16 * part + 8 * i]));
         const float level = logarithm2(ofValues[part][i]);
 #pragma unroll
         for (int j = 0; j < 2; j++) top[j] = fmaxf(top[j], score[part][2 * i + j] + level);
@@ -176,7 +178,7 @@ struct EightBitCache {
   using Bytes = typename Running::Bytes;
   // a tile: keys, values, scales of keys, scales of values; the new token: k, v and their scales
   static constexpr int kKeys = Running::kKeys, kBytes = Running::kBytes, kBytesOfNumbers = 2 * kBytes;
-  static constexpr int kBytesOfTile = kBytesOfNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
+  static constexpr int kBytesOfTile = kBytesOfNumbers + 2 * kKeys * static_cast<int>(sizeof(Scale));
   static constexpr int kBytesOfNewest = 2 * D + 16, kTurnsOfFew = D == 128 ? 8 : 2, kEachOfFew = D == 128 ? 2 : 1;
   static constexpr bool kIsLone = D == 128;
 
@@ -202,10 +204,11 @@ struct EightBitCache {
   }
 
   static __device__ void copyScales(char* to, const AttentionArgs& a, int64_t place, int group, int count) {
-    const int lane = threadIdx.x % 32, part = lane % (kKeys / 4) * 4;
-    if (lane >= kKeys / 2) return;
-    const float* from = (lane < kKeys / 4 ? a.keyScales : a.valueScales) + scalePlace(place, static_cast<unsigned>(a.groups), group) + part;
-    copyAsyncPart(to + lane * 16, from, min(max(count - part, 0), 4) * static_cast<int>(sizeof(float)));
+    constexpr int kEach = 16 / sizeof(Scale), kLanes = kKeys / kEach;  // of keys, and as many of values
+    const int lane = threadIdx.x % 32, part = lane % kLanes * kEach;
+    if (lane >= 2 * kLanes) return;
+    const Scale* from = (lane < kLanes ? a.keyScales : a.valueScales) + scalePlace(place, static_cast<unsigned>(a.groups), group) + part;
+    copyAsyncPart(to + lane * 16, from, min(max(count - part, 0), kEach) * static_cast<int>(sizeof(Scale)));
   }
   /** The keys (which 0) or values (1) of a tile alone. */
   static __device__ void copyHalf(char* to, const AttentionArgs& a, int64_t place, int group, int count, int which) {
@@ -244,7 +247,7 @@ struct EightBitCache {
 
   static __device__ void write(const AttentionArgs& a, int64_t place, int group, int which, const Head<T, D>& head, char* newest,
                                bool toCache) {
-    const float scale = scaleOf(head.values, kMostCode);
+    const float scale = cacheScaleOf(head.values);
     int8_t *cache = static_cast<int8_t*>(which == 0 ? a.keys : a.values) + (place * static_cast<int>(a.groups) + group) * D,
            *own = reinterpret_cast<int8_t*>(newest) + which * D;
     head.store([&](int d, float x) {
@@ -254,7 +257,7 @@ struct EightBitCache {
     });
     if (threadIdx.x % 32 != 0) return;
     reinterpret_cast<float*>(newest + 2 * D)[which] = scale;
-    if (toCache) (which == 0 ? a.keyScales : a.valueScales)[scalePlace(place, static_cast<unsigned>(a.groups), group)] = scale;
+    if (toCache) (which == 0 ? a.keyScales : a.valueScales)[scalePlace(place, static_cast<unsigned>(a.groups), group)] = narrow<Scale>(scale);
   }
 
   static __device__ void put(char* tile, int row, const char* newest) {
@@ -269,7 +272,7 @@ struct EightBitCache {
   }
   static __device__ void putScales(char* scales, int row, const char* newest) {
     const int lane = threadIdx.x % 32;
-    if (lane < 2) reinterpret_cast<float*>(scales)[lane * kKeys + row] = reinterpret_cast<const float*>(newest + 2 * D)[lane];
+    if (lane < 2) reinterpret_cast<Scale*>(scales)[lane * kKeys + row] = narrow<Scale>(reinterpret_cast<const float*>(newest + 2 * D)[lane]);
   }
   static __device__ void putHalf(char* half, int row, const char* newest, int which) {
     const int piece = threadIdx.x % 32;

@@ -58,8 +58,8 @@ Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWei
   a.half = cosines.defined() ? cosines.size(1) : 0;
   a.keys = cache.keys.data_ptr();
   a.values = cache.values.data_ptr();
-  a.keyScales = static_cast<float*>(pointer(cache.keyScales));
-  a.valueScales = static_cast<float*>(pointer(cache.valueScales));
+  a.keyScales = static_cast<__nv_bfloat16*>(pointer(cache.keyScales));
+  a.valueScales = static_cast<__nv_bfloat16*>(pointer(cache.valueScales));
   a.out = out.data_ptr();
   a.tables = tables.data_ptr<int32_t>();
   a.tableWidth = tables.size(1);

@@ -48,7 +48,7 @@ export interface SamplerOptions {
    */
   precision?: Precision;
   /**
-   * How the cache holds keys and values. `model` unless given: in the model's dtype. `int8`: in 8 bits with a float32 scale for each head
+   * How the cache holds keys and values. `model` unless given: in the model's dtype. `int8`: in 8 bits with a bfloat16 scale for each head
    * of a token, so that the cache has half the bytes of a 16-bit one (a quarter in float32). Prompts attend to their own keys and values
    * as they are; tokens after them, and prompts whose beginning is in the cache, attend to rounded ones, which changes their log-probs a
    * little.

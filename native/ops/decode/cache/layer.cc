@@ -18,7 +18,7 @@ bool cacheLayerFits(const CacheLayer& cache, const Tensor& like) {
   };
   const at::ScalarType dtype = cache.isEightBits() ? at::kChar : like.scalar_type();
   if (!fits(cache.keys, dtype) || !fits(cache.values, dtype)) return false;
-  return !cache.isEightBits() || (fits(cache.keyScales, at::kFloat) && fits(cache.valueScales, at::kFloat));
+  return !cache.isEightBits() || (fits(cache.keyScales, at::kBFloat16) && fits(cache.valueScales, at::kBFloat16));
 }
 
 void checkCacheSizes(const CacheLayer& cache) {
@@ -33,17 +33,18 @@ void checkCacheSizes(const CacheLayer& cache) {
 void checkCacheLayer(const CacheLayer& cache, const Tensor& like) {
   checkCacheSizes(cache);
   TORCH_CHECK(cacheLayerFits(cache, like),
-              "caches are contiguous, on the inputs' device and of their dtype, or int8 codes with float32 scales");
+              "caches are contiguous, on the inputs' device and of their dtype, or int8 codes with bfloat16 scales");
 }
 
 void writeCodes(Tensor codes, Tensor scales, const Tensor& blocks, const Tensor& within, const Tensor& rows) {
   const Tensor x = rows.to(at::kFloat);
   const Tensor most = x.abs().amax(-1, /*keepdim=*/true);  // [N, G, 1]
   const Tensor largest = at::full({1}, 127.0, x.options());  // not a number: CUDA would multiply by its inverse, which rounds otherwise
-  const Tensor scale = (most / largest).masked_fill(at::isfinite(most).logical_not(), std::numeric_limits<float>::quiet_NaN());
+  const Tensor bits = (most / largest).view(at::kInt);
+  const Tensor scale = bits.add(0xFFFF).bitwise_and(~int64_t{0xFFFF}).view(at::kFloat).masked_fill(at::isfinite(most).logical_not(), std::numeric_limits<float>::quiet_NaN());
   const Tensor numbers = (x / scale).round().clamp(-127, 127).masked_fill(scale.gt(0).logical_not(), 0);
   codes.index_put_({blocks, within}, numbers.to(at::kChar));
-  scales.permute({0, 2, 1}).index_put_({blocks, within}, scale.squeeze(-1));
+  scales.permute({0, 2, 1}).index_put_({blocks, within}, scale.squeeze(-1).to(at::kBFloat16));
 }
 
 Tensor blocksOf(const Tensor& codes, const Tensor& scales, const Tensor& blocks, at::ScalarType dtype) {

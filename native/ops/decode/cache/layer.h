@@ -8,7 +8,7 @@ namespace attune {
 
 /**
  * keys, values: [blocks, positions of a block, kv heads, head size]. In 8 bits they are int8 codes, and a number is its code times the
- * scale of its token's head: keyScales, valueScales [blocks, kv heads, positions of a block], f32. Undefined scales: the model's dtype.
+ * scale of its token's head: keyScales, valueScales [blocks, kv heads, positions of a block], bf16. Undefined scales: the model's dtype.
  */
 struct CacheLayer {
   at::Tensor keys, values, keyScales, valueScales;

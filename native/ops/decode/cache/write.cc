@@ -1,7 +1,8 @@
 // attune::cache_write_(keys[N, L, G, D], values, key_scales[N, G, L]?, value_scales?, targets[T], k[T, G, D], v[T, G, D])
 //
 // Writes keys and values of T tokens to a cache. `targets` are positions of the whole cache: block · L + position within it. A cache with
-// scales is in 8 bits. Of a token's head: scale = max|x| / 127, code = rint(x / scale); zeros have scale 0, and what is not finite has scale NaN.
+// scales is in 8 bits. Of a token's head: scale = max|x| / 127, rounded up to bf16, code = rint(x / scale); zeros have scale 0, and what is not
+// finite has scale NaN.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -22,7 +23,7 @@ void writeOnCpu(const Tensor& codes, const Tensor& scales, const Tensor& targets
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, rows.scalar_type(), "cache_write_", [&] {
     const scalar_t* from = rows.data_ptr<scalar_t>();
     int8_t* to = codes.data_ptr<int8_t>();
-    float* scale = scales.data_ptr<float>();
+    at::BFloat16* scale = scales.data_ptr<at::BFloat16>();
     at::parallel_for(0, targets.size(0), 64, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++)
         for (int64_t group = 0, place = places[i]; group < groups; group++)

@@ -158,8 +158,8 @@ class PromptLayers {
     const void* const values = static_cast<const char*>(buffers_.qkv.data_ptr()) + (plan_.heads + groups) * size * item;
     const int64_t stride = layer.qkv.outputs();
     const CacheLayer& cache = layer.cache;
-    const CacheWriteArgs write{{{buffers_.k.data_ptr(), groups * size, cache.keys.data_ptr(), floats(cache.keyScales)},
-                                {values, stride, cache.values.data_ptr(), floats(cache.valueScales)}},
+    const CacheWriteArgs write{{{buffers_.k.data_ptr(), groups * size, cache.keys.data_ptr(), scalesIn(cache.keyScales)},
+                                {values, stride, cache.values.data_ptr(), scalesIn(cache.valueScales)}},
                                numbers_.at(numbers_.places()),
                                tokens_,
                                groups,

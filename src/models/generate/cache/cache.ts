@@ -71,7 +71,7 @@ export class KvCache {
     const perLayer = (shape: number[], dtype: DType) =>
       Array.from({ length: spec.layers }, () => keep(zeros(shape, { dtype, device })));
     const numbers = () => perLayer([blocks, BLOCK, kvHeads, headDim], cacheDtype === 'int8' ? 'int8' : dtype);
-    const scales = () => (cacheDtype === 'int8' ? perLayer([blocks, kvHeads, BLOCK], 'float32') : []);
+    const scales = () => (cacheDtype === 'int8' ? perLayer([blocks, kvHeads, BLOCK], 'bfloat16') : []);
     const width = blocksFor(size.length);
     this.slots = size.slots;
     this.blocks = size.blocks;
@@ -186,7 +186,7 @@ export function blocksInFlight(
 }
 
 function blockBytes({ layers, attention: { kvHeads, headDim } }: DecoderSpec, kind: CacheKind): number {
-  const headBytes = kind.cacheDtype === 'int8' ? headDim + dtypeBytes.float32 : headDim * dtypeBytes[kind.dtype];
+  const headBytes = kind.cacheDtype === 'int8' ? headDim + dtypeBytes.bfloat16 : headDim * dtypeBytes[kind.dtype];
   return 2 * layers * BLOCK * kvHeads * headBytes;
 }
 

@@ -23,8 +23,8 @@ interface Codes {
 const emptyCache = (blocks: number, block: number, groups: number, size: number): Codes => ({
   keys: zeros([blocks, block, groups, size], { dtype: 'int8' }),
   values: zeros([blocks, block, groups, size], { dtype: 'int8' }),
-  keyScales: zeros([blocks, groups, block]),
-  valueScales: zeros([blocks, groups, block]),
+  keyScales: zeros([blocks, groups, block], { dtype: 'bfloat16' }),
+  valueScales: zeros([blocks, groups, block], { dtype: 'bfloat16' }),
 });
 const copyOf = ({ keys, values, keyScales, valueScales }: Codes): Codes => ({
   keys: keys.clone(),
@@ -37,10 +37,16 @@ const write = ({ keys, values, keyScales, valueScales }: Codes, targets: Tensor,
 /** What the codes mean, [blocks, block, groups, size]. */
 const numbersOf = (codes: Tensor, scales: Tensor) => codes.to('float32').mul(scales.transpose(1, 2).unsqueeze(-1));
 
+/** The smallest number from `x` on, which is not below 0, that bf16 holds. */
+function roundedUp(x: number): number {
+  const bits = new Uint32Array(new Float32Array([x]).buffer);
+  bits[0] = Math.ceil((bits[0] as number) / 0x10000) * 0x10000;
+  return new Float32Array(bits.buffer)[0] as number;
+}
 /** A head's scale and codes by the rule, in f32. */
 function expected(head: number[]): { scale: number; codes: number[] } {
   if (!head.every(Number.isFinite)) return { scale: Number.NaN, codes: head.map(() => 0) };
-  const scale = Math.fround(Math.max(...head.map(Math.abs)) / 127);
+  const scale = roundedUp(Math.fround(Math.max(...head.map(Math.abs)) / 127));
   return { scale, codes: head.map((x) => (scale === 0 ? 0 : roundToEven(Math.fround(x / scale)))) };
 }
 function roundToEven(x: number): number {
@@ -53,7 +59,7 @@ function roundToEven(x: number): number {
 describe('attune::cache_write_', () => {
   for (const size of [7, 32, 48, 64, 80, 96, 128, 256])
     for (const dtype of ['float32', 'bfloat16', 'float16'] as DType[])
-      it(`writes max|x| / 127 and x / scale of each head: ${size} wide, ${dtype}`, () =>
+      it(`writes max|x| / 127, rounded up, and x / scale of each head: ${size} wide, ${dtype}`, () =>
         scope(() => {
           seed(1);
           const [groups, block, tokens] = [3, 4, 6];
@@ -88,7 +94,7 @@ describe('attune::cache_write_', () => {
       const x = zeros([3, 1, 4]);
       x.select(0, 0).select(0, 0).select(0, 2).fill_(Number.POSITIVE_INFINITY);
       x.select(0, 1).select(0, 0).select(0, 1).fill_(Number.NaN);
-      x.select(0, 2).fill_(190 * 2 ** -149);
+      x.select(0, 2).fill_(95 * 2 ** -133);
       const cache = emptyCache(1, 4, 1, 4);
       write(cache, whole([0, 1, 2]), x, x);
       const scales = cache.keyScales.numbers();
@@ -99,8 +105,8 @@ describe('attune::cache_write_', () => {
           .numbers()
           .every((code) => code === 0),
       ).toBe(true);
-      expect(scales[2]).toBe(2 ** -149); // 190 / 127 of them
-      expect(cache.keys.select(1, 2).numbers()).toEqual([127, 127, 127, 127]);
+      expect(scales[2]).toBe(2 ** -133); // the smallest of bf16: 95 / 127 of it
+      expect(cache.keys.select(1, 2).numbers()).toEqual([95, 95, 95, 95]);
     }));
 
   it('refuses what does not fit', () =>
@@ -111,7 +117,7 @@ describe('attune::cache_write_', () => {
       expect(() => write(cache, whole([0, 1]), rows, rows)).toThrow(/one int64 target/);
       expect(() => write(cache, whole([0]), zeros([1, 2, 4]), zeros([1, 2, 4]))).toThrow(/fit the cache/);
       expect(() => write({ ...cache, keys: zeros([2, 4, 1, 4]) }, whole([0]), rows, rows)).toThrow(/int8 codes/);
-      expect(() => write({ ...cache, keyScales: zeros([2, 4, 1]) }, whole([0]), rows, rows)).toThrow(
+      expect(() => write({ ...cache, keyScales: zeros([2, 4, 1], { dtype: 'bfloat16' }) }, whole([0]), rows, rows)).toThrow(
         /scales \[N, G, L\]/,
       );
     }));
@@ -309,6 +315,6 @@ describe('attention over a cache in 8 bits', () => {
           .every((value) => value === 0),
       ).toBe(true);
       expect(() => call(cache.keyScales, null)).toThrow(/scales of keys and of values/);
-      expect(() => call(null, null)).toThrow(/of their dtype, or int8 codes with float32 scales/);
+      expect(() => call(null, null)).toThrow(/of their dtype, or int8 codes with bfloat16 scales/);
     }));
 });

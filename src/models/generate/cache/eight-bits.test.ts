@@ -230,10 +230,10 @@ describe('cacheDtype int8', () => {
       return sampler.plan([request]).bytes;
     });
     // 2 layers of 2 kv heads of 8 numbers, keys and values, 64 tokens
-    expect(planned).toEqual([2 * 2 * 64 * 2 * 8 * (dtype === 'float32' ? 4 : 2), 2 * 2 * 64 * 2 * (8 + 4)]);
+    expect(planned).toEqual([2 * 2 * 64 * 2 * 8 * (dtype === 'float32' ? 4 : 2), 2 * 2 * 64 * 2 * (8 + 2)]);
     const cache = new KvCache(spec, { slots: 1, length: 64, blocks: 1 }, { dtype, device: 'cpu', cacheDtype: 'int8' });
     const held = [...cache.keys, ...cache.values].reduce((sum, { numel }) => sum + numel, 0);
-    const scales = [...cache.keyScales, ...cache.valueScales].reduce((sum, { numel }) => sum + 4 * numel, 0);
+    const scales = [...cache.keyScales, ...cache.valueScales].reduce((sum, { numel }) => sum + 2 * numel, 0);
     expect(held + scales).toBe(planned[1]);
     cache.dispose();
     using sampler = new Sampler(model, { cacheDtype: 'int8', maxCacheBytes: planned[1] });
