@@ -111,15 +111,15 @@ constexpr int kMostShared = cudaSharedmemCarveoutMaxShared, kAnyShared = cudaSha
  * take does not become less, so that a launch on another thread does not lose what it has asked for.
  */
 inline void raiseAttribute(const void* kernel, cudaFuncAttribute which, int value) {
-  static std::mutex mutex;
-  static std::map<std::tuple<const void*, int, int>, int> known;
+  static auto& mutex = *new std::mutex;  // never freed: kernels may be launched until the process ends
+  static auto& known = *new std::map<std::tuple<const void*, int, int>, int>;
   int device = 0;
   cudaGetDevice(&device);
   const std::lock_guard lock(mutex);
-  const auto [at, isNew] = known.try_emplace({kernel, device, which}, value);
-  if (!isNew && at->second >= value) return;
-  at->second = value;
-  cudaFuncSetAttribute(kernel, which, value);
+  const std::tuple key{kernel, device, static_cast<int>(which)};
+  const auto found = known.find(key);
+  if (found != known.end() && found->second >= value) return;
+  if (cudaFuncSetAttribute(kernel, which, value) == cudaSuccess) known[key] = value;
 }
 
 /** `memory`: bytes of dynamic shared memory. */

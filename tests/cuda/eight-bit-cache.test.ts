@@ -118,7 +118,11 @@ describe(`cache_write_ on ${device}`, () => {
   it.each([
     ['a plain cache', 128, 'null, null'],
     ['a plain cache', -1, 'null, null'],
-    ['8 bits', 128, 'zeros([2, 3, 64], { device, dtype: "bfloat16" }), zeros([2, 3, 64], { device, dtype: "bfloat16" })'],
+    [
+      '8 bits',
+      128,
+      'zeros([2, 3, 64], { device, dtype: "bfloat16" }), zeros([2, 3, 64], { device, dtype: "bfloat16" })',
+    ],
   ])('refuses a target outside of the cache: %s, %i', (_, target, scales) => {
     const library = import.meta.url.replace(/tests\/cuda\/[^/]*\.(\w+)$/, 'src/tensor/index.$1');
     const cache = `zeros([2, 64, 3, 64], { device, dtype: '${scales === 'null, null' ? 'float32' : 'int8'}' })`;

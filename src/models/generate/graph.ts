@@ -103,7 +103,8 @@ export class GraphDecoder {
    * token. Where steps were started ahead, adds to them, without the rows that have ended otherwise: their keys would be read on and on.
    */
   start(given: readonly Row[], watched: boolean): void {
-    if (this.#started !== null && !watched && this.#isTooLarge(this.#started)) this.collect(false);
+    // one step at most: those ahead of a watched look and another look together would be more than the rows have places for
+    if (this.#started?.watched === false && !watched && this.#isTooLarge(this.#started)) this.collect(false);
     const rows = inOrder(given.filter((row) => row.finish === null));
     if (rows.length === 0) return;
     const most = Math.max(...rows.map(tokensLeft));

@@ -1,6 +1,7 @@
 /**
  * Whole prompts by one native call, for models that a decode plan takes (native/ops/decode/prompts/read.cc): the same results to the bit
- * as `prefill` gives operator by operator, which takes four times as long as the kernels of a short prompt on a GPU. With an adapter
+ * as `prefill` gives operator by operator, which takes four times as long as the kernels of a short prompt on a GPU; of few tokens there,
+ * which the kernels of a decoding step multiply, to rounding. With an adapter
  * the merged copies of its matrices are read, as decoding does: then the results differ from those of `prefill` by the copies' rounding.
  */
 import { type Tensor, tensor } from '../../tensor/index.ts';

@@ -3,7 +3,7 @@
 // attune::sample_together(logits, the rows' sampling rules, counters) -> drawn[2, R]: attune::sample in one tensor
 //
 // Reads prompts that lie end to end into the plan's cache and draws the first tokens of R responses, in one call: the same results to the
-// bit as the eager operators give one by one. `ids`, `places` (the tokens' positions in the whole cache) and `rules` are on the CPU:
+// bit as the eager operators give one by one, but for few tokens on CUDA (layers.cc). `ids`, `places` (the tokens' positions in the whole cache) and `rules` are on the CPU:
 // int32, int32, and in f64 a response's prompt, counter, top_k, seed, temperature, top_p and min_p. `drawn` is int64: the tokens, then, as
 // floats, their log-probs and kept shares. So the host uploads once, and reads once.
 #include <ATen/ATen.h>

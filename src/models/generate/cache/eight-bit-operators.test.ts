@@ -117,9 +117,9 @@ describe('attune::cache_write_', () => {
       expect(() => write(cache, whole([0, 1]), rows, rows)).toThrow(/one int64 target/);
       expect(() => write(cache, whole([0]), zeros([1, 2, 4]), zeros([1, 2, 4]))).toThrow(/fit the cache/);
       expect(() => write({ ...cache, keys: zeros([2, 4, 1, 4]) }, whole([0]), rows, rows)).toThrow(/int8 codes/);
-      expect(() => write({ ...cache, keyScales: zeros([2, 4, 1], { dtype: 'bfloat16' }) }, whole([0]), rows, rows)).toThrow(
-        /scales \[N, G, L\]/,
-      );
+      expect(() =>
+        write({ ...cache, keyScales: zeros([2, 4, 1], { dtype: 'bfloat16' }) }, whole([0]), rows, rows),
+      ).toThrow(/scales \[N, G, L\]/);
     }));
 });
 
