@@ -26,6 +26,33 @@ describe('attune', () => {
     expect(attune(['help', 'doctor'], broken)).toMatchObject({ status: 0, output: expect.stringContaining('--json') });
   });
 
+  // libtorch takes half a second to load: what has no tensors does without, also where the engine is not built yet
+  it.each([
+    [['train', 'policy', '--help'], /--algorithm/],
+    [['help', 'generate'], /--max-new-tokens/],
+    [['studio', '--help'], /--port/],
+    [['tasks', 'list'], /number_sorting/],
+    [['tasks', 'generate', '--kind', 'sft', '--tasks', 'gcd:1', '--count', '1'], /"messages"/],
+    [['explore', 'README.md', '--help'], /dataset/],
+    [['runs', 'docs/learn', '--json'], /^\[/],
+    [['learn', '--help'], /chapter/],
+  ])('does not load the engine for %j', (args, says) => {
+    const { status, output, errors } = attune(args, { ATTUNE_ADDON: '/nowhere/attune.node' });
+    expect({ status, errors }).toEqual({ status: 0, errors: '' });
+    expect(output).toMatch(says);
+  });
+
+  it('says what to do where a command needs the engine and it cannot be loaded', () => {
+    const program =
+      "await import('./src/index.ts'); const { tensor } = await import('./src/tensor/index.ts'); console.log('imported'); tensor([1]);";
+    const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+      encoding: 'utf8',
+      env: { ...process.env, ATTUNE_ADDON: '/nowhere/attune.node' },
+    });
+    expect(stdout).toBe('imported\n');
+    expect(stderr).toContain('The engine could not be loaded from /nowhere/attune.node');
+  });
+
   it('ends with 2 for bad usage, and suggests', () => {
     expect(attune(['docter'])).toMatchObject({ status: 2, errors: expect.stringContaining('Did you mean doctor?') });
     expect(attune(['doctor', '--jsno'])).toMatchObject({ status: 2, errors: expect.stringContaining('--json') });

@@ -117,15 +117,12 @@ export async function main(
   }
 }
 
-/**
- * Importing a command may load the engine, so the engine is prepared first; `--help` does not need it.
- */
+/** Builds the engine, if need be, for a command that uses it; `--help` does not. */
 async function load(entry: CommandEntry, args: string[]): Promise<Awaited<ReturnType<CommandEntry['load']>>> {
-  const helpOnly = args[0] === 'help' || args.includes('--help') || args.includes('-h');
-  if (entry.engine !== false) {
-    await prepareEngine().catch((error) => {
-      if (!helpOnly) throw error;
-    });
+  const options = args.slice(0, args.includes('--') ? args.indexOf('--') : args.length);
+  const helpOnly = args[0] === 'help' || options.includes('--help') || options.includes('-h');
+  if (entry.engine !== false && !helpOnly) {
+    await prepareEngine();
     if (process.env.ATTUNE_BEAT_FD !== undefined) (await import('../dist/heartbeat.ts')).startBeating();
   }
   return entry.load();

@@ -3,12 +3,11 @@
  * operator with a common signature (`direct`) is called this way when its arguments are numbers, booleans, tensors, lists of these,
  * dtypes and devices. Everything else goes through `native.call`, which also words the errors.
  */
-import { native } from './engine/native.ts';
+import { whenLoaded } from './engine/native.ts';
 import { Tensor } from './tensor.ts';
 
 const LENGTH = 512;
 const frame = new Float64Array(LENGTH);
-native.useFrame(frame);
 
 const [NONE, NUMBER, BOOLEAN, TENSOR, NUMBERS, TENSORS, DTYPE, DEVICE] = [1, 2, 3, 4, 5, 6, 7, 8];
 const ABSENT = 0;
@@ -18,12 +17,15 @@ export const NULL = -1;
 export const DECLINED = -2;
 
 /** The numbers of dtypes and devices, by name. */
-const named = new Map<string, { tag: number; code: number }>(
-  Object.entries(native.dtypeCodes()).map(([name, code]) => [name, { tag: DTYPE, code }]),
-);
+const named = new Map<string, { tag: number; code: number }>();
 named.set('cpu', { tag: DEVICE, code: -2 });
 named.set('cuda', { tag: DEVICE, code: -1 });
 for (let i = 0; i < 16; i++) named.set(`cuda:${i}`, { tag: DEVICE, code: i });
+
+whenLoaded((addon) => {
+  addon.useFrame(frame);
+  for (const [name, code] of Object.entries(addon.dtypeCodes())) named.set(name, { tag: DTYPE, code });
+});
 
 let turn = 0;
 

@@ -12,6 +12,7 @@ function program(body: string): Record<string, number> {
     const fill = (mebibytes) => zeros([mebibytes * MiB / 4]);
     const faults = () => process.resourceUsage().minorPageFault;
     const resident = () => process.memoryUsage.rss() / MiB;
+    zeros([1]).dispose(); // loads the engine
     ${body}
   `);
   expect(stderr).toBe('');

@@ -1,5 +1,6 @@
 /**
- * The compiled addon (native/), loaded once. Only src/tensor and src/dist call it.
+ * The compiled addon (native/), loaded when something of it is first asked for: libtorch takes half a second, which `--help` and
+ * commands without tensors do not need. Only src/tensor and src/dist call it.
  *
  * scripts/native.mjs writes the addon's path to `build/addon.json` when it builds; ATTUNE_ADDON overrides it.
  */
@@ -227,4 +228,22 @@ function load(): Native {
   return addon;
 }
 
-export const native: Native = load();
+let loaded: Native | undefined;
+const awaiting: ((addon: Native) => void)[] = [];
+
+/** Calls `use` with the addon once it is loaded, before any operator is called. */
+export function whenLoaded(use: (addon: Native) => void): void {
+  if (loaded === undefined) awaiting.push(use);
+  else use(loaded);
+}
+
+function loadOnce(): Native {
+  if (loaded !== undefined) return loaded;
+  loaded = load();
+  native = loaded; // a live binding: from here on importers call the addon itself
+  for (const use of awaiting.splice(0)) use(loaded);
+  return loaded;
+}
+
+/** The addon; until it is loaded, a stand-in that loads it. */
+export let native: Native = new Proxy({} as Native, { get: (_, name) => loadOnce()[name as keyof Native] });
