@@ -31,6 +31,12 @@ export interface ResolveOptions extends HubOptions {
   configOnly?: boolean;
 }
 
+const optionNames: Record<keyof ResolveOptions, true> = {
+  ...{ tokenizerOnly: true, configOnly: true, endpoint: true, token: true, cacheDir: true, offline: true },
+  ...{ timeoutMs: true, retries: true, backoffMs: true, signal: true, progress: true, env: true },
+};
+export const resolveOptionNames: readonly string[] = Object.keys(optionNames);
+
 const CONFIGURATION = ['config.json', 'generation_config.json', 'adapter_config.json', 'train_config.json'];
 const TEXT =
   /^(tokenizer[^/]*\.json|special_tokens_map\.json|added_tokens\.json|chat_template\.(jinja|json)|vocab\.json|merges\.txt)$/;

@@ -75,6 +75,8 @@ describe('a sequence classifier of transformers', () => {
       using scorer = await loadRewardModel(path, { dtype: 'float32', maxLength });
       const cut: unknown[] = [];
       await scorer.score(items, { onTruncated: (item) => cut.push(item) });
+      const misspelt = { onTruncate: () => {} } as never;
+      await expect(scorer.score(items, misspelt)).rejects.toThrow('Did you mean "onTruncated"?');
       return cut;
     };
     expect(longer).toBe(Math.max(...lengths));

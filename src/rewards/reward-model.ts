@@ -47,6 +47,8 @@ export interface ModelScoreOptions extends ScoreOptions {
   tokenBudget?: number;
 }
 
+const scoreOptionNames: Record<keyof ModelScoreOptions, true> = { signal: true, onTruncated: true, tokenBudget: true };
+
 const optionRules: Record<keyof RewardModelOptions, Rule> = {
   name: text,
   steps: oneOf(stepAggregations),
@@ -100,6 +102,7 @@ export class RewardModelScorer implements RewardScorer {
   }
 
   async score(items: readonly RewardItem[], options: ModelScoreOptions = {}): Promise<number[]> {
+    checkNames('score', options, Object.keys(scoreOptionNames));
     const scores = await this.#scores(items, options);
     if (!this.#options.normalise) return scores;
     const { mean, std } = this.notes;

@@ -90,10 +90,7 @@ async function seal(folder: string, step: number): Promise<void> {
   const files: Manifest['files'] = [];
   for (const path of filesIn(folder)) files.push({ path, ...(await checksum(join(folder, path), true)) });
   const manifest: Manifest = { format: 1, step, created: new Date().toISOString(), files };
-  const handle = await open(join(folder, manifestName), 'wx');
-  await handle.writeFile(JSON.stringify(manifest, null, 2));
-  await handle.sync();
-  await handle.close();
+  await writeSynced(join(folder, manifestName), JSON.stringify(manifest, null, 2));
   for (const inside of new Set(files.map((file) => dirname(file.path)))) await syncFolder(join(folder, inside));
   await syncFolder(folder);
 }
@@ -108,31 +105,29 @@ function filesIn(folder: string): string[] {
 const chunkBytes = 4 << 20;
 
 async function checksum(path: string, sync: boolean): Promise<{ size: number; crc32: number }> {
-  const handle = await open(path, 'r');
-  try {
-    const buffer = Buffer.allocUnsafe(chunkBytes);
-    let size = 0;
-    let crc = 0;
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, 0, chunkBytes);
-      if (bytesRead === 0) break;
-      crc = crc32(buffer.subarray(0, bytesRead), crc);
-      size += bytesRead;
-    }
-    if (sync) await handle.sync();
-    return { size, crc32: crc };
-  } finally {
-    await handle.close();
+  await using handle = await open(path, 'r');
+  const buffer = Buffer.allocUnsafe(chunkBytes);
+  let size = 0;
+  let crc = 0;
+  for (;;) {
+    const { bytesRead } = await handle.read(buffer, 0, chunkBytes);
+    if (bytesRead === 0) break;
+    crc = crc32(buffer.subarray(0, bytesRead), crc);
+    size += bytesRead;
   }
+  if (sync) await handle.sync();
+  return { size, crc32: crc };
+}
+
+async function writeSynced(path: string, text: string): Promise<void> {
+  await using handle = await open(path, 'wx');
+  await handle.writeFile(text);
+  await handle.sync();
 }
 
 async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  await using handle = await open(folder, 'r');
+  await handle.sync();
 }
 
 const isDiskFull = (error: unknown) =>

@@ -124,7 +124,7 @@ export function partOf(prompt: string, testShare = 0.1): 'train' | 'test' {
 export function parseMixture(text: string): MixturePart[] {
   const entries = text.split(',').map((entry) => entry.trim());
   return entries.flatMap((entry): MixturePart[] => {
-    const match = /^([\w-]+)(?::(\d+)(?:-(\d+))?)?(?:\*(\d+(?:\.\d+)?))?$/.exec(entry);
+    const match = /^([\w-]+)(?::(\d+)(?:-(\d+))?)?(?:\*(\d+(?:\.\d+)?(?:e[+-]?\d+)?))?$/.exec(entry);
     if (match === null) {
       throw new UserError(
         `Cannot read "${entry}" in the task mixture "${text}": expected name[:difficulty][*weight], such as chain_sum:1*2 or gcd:1-3.`,

@@ -26,6 +26,8 @@ describe('a task of your own', () => {
     ];
     expect(recipeText(listed)).toBe('own_doubles:1-3,gcd*2');
     expect(recipeText(own)).toBe('own_doubles');
+    const weighted = [...listed, { task: 'lcm', weight: 5e-7 }, { task: 'products', weight: 3e21 }];
+    expect(mixture(recipeText(weighted)).parts).toEqual(mixture(weighted).parts);
   });
 
   it('has a name of its own', () => {

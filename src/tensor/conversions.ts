@@ -1,5 +1,6 @@
 /** Methods of Tensor that turn it into another dtype, another device, or plain JavaScript values. */
-import { type Device, type DType, isDevice } from './engine/dtype.ts';
+import { type Device, type DType, dtypeBytes, isDevice } from './engine/dtype.ts';
+import { TensorError } from './engine/error.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
@@ -11,11 +12,16 @@ export interface ConversionTarget {
   copy?: boolean;
 }
 
+function named(target: string): ConversionTarget {
+  if (isDevice(target)) return { device: target };
+  if (target in dtypeBytes) return { dtype: target as DType };
+  throw new TensorError('to', `to: "${target}" is neither a dtype nor a device (cpu, cuda, cuda:N).`);
+}
+
 const conversions = {
   /** Converts to another dtype or device. Where nothing changes the result shares this tensor's memory, unless `copy` is set. */
   to(this: Tensor, target: DType | Device | ConversionTarget): Tensor {
-    const wanted: ConversionTarget =
-      typeof target !== 'string' ? target : isDevice(target) ? { device: target } : { dtype: target as DType };
+    const wanted = typeof target === 'string' ? named(target) : target;
     const { dtype = this.dtype, device = this.device, nonBlocking = false, copy = false } = wanted;
     return aten('to.dtype_layout', this, dtype, undefined, device, undefined, nonBlocking, copy);
   },

@@ -1,7 +1,20 @@
 /** Every kind of argument and return that ATen's schemas use, through the one door. */
 import { describe, expect, it } from 'vitest';
 import { native } from './engine/native.ts';
-import { arange, aten, generator, liveTensors, ones, scope, seed, Tensor, tensor, zeros } from './index.ts';
+import {
+  arange,
+  aten,
+  cudaCount,
+  generator,
+  liveTensors,
+  ones,
+  scope,
+  seed,
+  Tensor,
+  TensorError,
+  tensor,
+  zeros,
+} from './index.ts';
 import { findOperator, internalOperator, invoke, type Operator, operator } from './operator.ts';
 
 const close = (actual: Tensor, expected: number[], digits = 6) => {
@@ -9,6 +22,22 @@ const close = (actual: Tensor, expected: number[], digits = 6) => {
   expect(values).toHaveLength(expected.length);
   for (const [i, value] of expected.entries()) expect(values[i]).toBeCloseTo(value, digits);
 };
+
+describe('a device that is not there', () => {
+  const missing = `cuda:${cudaCount()}`;
+  const said = new RegExp(`The device "${missing}" was asked for, but .*Take .*attune doctor`);
+  it('is named with what to do', () => {
+    expect(() => zeros([1], { device: missing })).toThrow(said);
+    expect(() => tensor([1], { device: missing })).toThrow(said);
+    expect(() => tensor([1]).to({ device: missing })).toThrow(said);
+    expect(() => aten('ones', [1], { device: missing })).toThrow(TensorError);
+  });
+  it('is told from a dtype', () => {
+    expect(() => zeros([1], { device: 'gpu' })).toThrow('There is no device "gpu": take cpu, cuda or cuda:N.');
+    expect(() => tensor([1]).to('mps')).toThrow('to: "mps" is neither a dtype nor a device');
+    expect(tensor([1]).to('float64').dtype).toBe('float64');
+  });
+});
 
 describe('arguments', () => {
   const x = tensor([

@@ -3,6 +3,7 @@
  * `aten('sum.dim_IntList', x, [0], { keepdim: true })`. The operator's schema defines its arguments.
  */
 import { suggestion } from '../errors.ts';
+import { missingDevice } from './engine/cuda.ts';
 import { TensorError } from './engine/error.ts';
 import { Generator } from './engine/generator.ts';
 import { isInternal, refuseInternal } from './engine/internals.ts';
@@ -188,7 +189,14 @@ function wrongKind(op: Operator, info: ArgumentInfo | undefined, value: unknown)
 function explain(op: Operator, args: readonly unknown[], error: Error): Error {
   if ((error as { code?: string }).code !== 'ATTUNE_NATIVE') return error;
   const given = args.map((value) => kindOf(value)).join(', ');
-  return new TensorError(op.name, `${op.name}: ${error.message}\n  given: (${given})\n  schema: ${op.schema}`);
+  const why = faultOfDevice(op, args) ?? error.message;
+  return new TensorError(op.name, `${op.name}: ${why}\n  given: (${given})\n  schema: ${op.schema}`);
+}
+
+/** What libtorch says of a device that is not there names its own backends. */
+function faultOfDevice(op: Operator, args: readonly unknown[]): string | undefined {
+  const devices = args.filter((value, i) => typeof value === 'string' && op.arguments[i]?.type.startsWith('Device'));
+  return devices.map((device) => missingDevice(device as string)).find((fault) => fault !== undefined);
 }
 
 export function kindOf(value: unknown): string {

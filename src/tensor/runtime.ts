@@ -71,9 +71,6 @@ export function hasCudaKernels(): boolean {
   return kernels;
 }
 
-/** Whether libtorch and the addon were built with CUDA, whatever GPUs there are. */
-export const libtorchHasCuda = (): boolean => native.info().cuda;
-
 /** The first GPU where there is one, else the CPU. */
 export function defaultDevice(): Device {
   return native.cudaCount() > 0 ? 'cuda:0' : 'cpu';

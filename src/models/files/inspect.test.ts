@@ -78,6 +78,9 @@ describe('inspectModel', () => {
     const shorter = await inspectModel(temporary, { checkpointing: true, device: 'cpu' });
     expect(shorter.memory.lora.activationBytes).toBeLessThan(memory.lora.activationBytes / 6);
     await expect(inspectModel(temporary, { lora: { targetModules: ['c_attn'] } })).rejects.toThrow(/There are: q_proj/);
+    await expect(inspectModel(temporary, { checkpoint: true } as never)).rejects.toThrow(
+      'Did you mean "checkpointing"?',
+    );
   });
 
   it('calls a folder without an adapter so', async () => {

@@ -7,7 +7,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { checkArguments, whole } from '../../arguments.ts';
-import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
+import { checkNames } from '../../errors.ts';
+import { type ResolveOptions, resolveModel, resolveOptionNames } from '../../hub/hub.ts';
 import { namedPath } from '../../hub/place.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, type Device, type DType, dtypeBytes, openSafetensors } from '../../tensor/index.ts';
@@ -33,6 +34,10 @@ export interface InspectOptions extends ResolveOptions {
   device?: Device;
   lora?: LoraOptions;
 }
+
+const ownOptions: Record<Exclude<keyof InspectOptions, keyof ResolveOptions>, true> = {
+  ...{ dtype: true, tokens: true, checkpointing: true, device: true, lora: true },
+};
 
 /** What `inspectModel` found: sizes, parameters, memory, tokenizer. */
 export interface Inspection {
@@ -86,6 +91,7 @@ export interface Inspection {
 
 /** Reads a model's config and file headers, without its weights: family, parameters, memory and tokenizer. */
 export async function inspectModel(name: string, options: InspectOptions = {}): Promise<Inspection> {
+  checkNames('inspectModel', options, [...resolveOptionNames, ...Object.keys(ownOptions)]);
   checkArguments('inspectModel', options, { tokens: whole(1) });
   const folder = await resolveModel(name, { ...options, tokenizerOnly: !options.configOnly });
   const adapter = readAdapterConfig(folder);

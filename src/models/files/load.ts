@@ -5,7 +5,7 @@
  */
 import { existsSync } from 'node:fs';
 import { checkNames, UserError } from '../../errors.ts';
-import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
+import { type ResolveOptions, resolveModel, resolveOptionNames } from '../../hub/hub.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, seed } from '../../tensor/index.ts';
 import { Model, type ModelNotes } from '../model.ts';
@@ -14,12 +14,8 @@ import { initDecoder, type LoadOptions, readConfig, readDecoder } from './decode
 import { checkDevice } from './device.ts';
 import { readHead } from './head.ts';
 
-const optionNames: Record<keyof (LoadOptions & ResolveOptions), true> = {
-  ...{ dtype: true, device: true, quantType: true, tokenizerOnly: true, configOnly: true },
-  ...{ endpoint: true, token: true, cacheDir: true, offline: true, timeoutMs: true, retries: true, backoffMs: true },
-  ...{ signal: true, progress: true, env: true },
-};
-export const loadOptionNames: readonly string[] = Object.keys(optionNames);
+const ownOptions: Record<keyof LoadOptions, true> = { dtype: true, device: true, quantType: true };
+export const loadOptionNames: readonly string[] = [...Object.keys(ownOptions), ...resolveOptionNames];
 
 /** Those of a caller's options that are for loading. */
 export function loadOptionsOf(options: LoadOptions & ResolveOptions): LoadOptions & ResolveOptions {

@@ -184,6 +184,7 @@ export class Engine {
 
   /** Reads whole prompts by one native call; false, and nothing done, where that is not possible. */
   #readAtOnce(items: readonly PromptOfRows[], later: FirstTokens | null, alone: boolean): boolean {
+    if (items.length === 0) return true;
     const rows = items.flatMap((item) => item.rows);
     const merged = alone ? this.weights.merged() : null;
     const found = scope(() => (this.#reader as PromptReader).read(items, merged));

@@ -1,5 +1,5 @@
 /** CUDA devices, streams and graphs. On a build without CUDA `cudaCount()` is 0 and the rest throws an error that says so. */
-import type { Device } from './dtype.ts';
+import { type Device, isDevice } from './dtype.ts';
 import { attempt, TensorError } from './error.ts';
 import { type CudaMemory, native } from './native.ts';
 
@@ -13,6 +13,23 @@ function indexOf(device: CudaIndex): number {
 /** How many CUDA devices there are; 0 on a build without CUDA. */
 export function cudaCount(): number {
   return native.cudaCount();
+}
+
+/**
+ * Why there is no such device here, and what to do; undefined where there is one. For errors: a device is not looked up before each call.
+ */
+export function missingDevice(device: Device): string | undefined {
+  if (!isDevice(device)) return `There is no device "${device}": take cpu, cuda or cuda:N.`;
+  if (!device.startsWith('cuda')) return undefined;
+  const count = native.cudaCount();
+  if (indexOf(device) < count) return undefined;
+  const missing =
+    count > 0
+      ? `there ${count === 1 ? 'is one GPU, cuda:0' : `are ${count} GPUs, cuda:0 to cuda:${count - 1}`}. Take one of them`
+      : native.info().cuda
+        ? 'libtorch finds no GPU. Take cpu, or mend the driver'
+        : 'this libtorch is built without CUDA. Take cpu, or name one with CUDA by the variable ATTUNE_LIBTORCH';
+  return `The device "${device}" was asked for, but ${missing} (attune doctor shows what was found).`;
 }
 
 /** Waits until all work that is queued on the device is done. Measure times only after it. */

@@ -16,10 +16,14 @@ export async function tokenSets<S extends Shape>(
 ): Promise<TokenSets> {
   // Ranks after the first find the tokens in the cache; without one each makes its own.
   const world = encoding.cache === false ? soloWorld : await joinWorld();
-  const { train, validation } = await world.firstThenRest('tokens', async () => ({
-    train: await tokenise(sets.train, tokenizer, encoding),
-    validation: sets.validation === undefined ? undefined : await tokenise(sets.validation, tokenizer, encoding),
-  }));
+  const { train, validation } = await world.firstThenRest('tokens', async () => {
+    await using opened = new AsyncDisposableStack(); // the first set, where the second one fails
+    const train = opened.use(await tokenise(sets.train, tokenizer, encoding));
+    const validation =
+      sets.validation === undefined ? undefined : opened.use(await tokenise(sets.validation, tokenizer, encoding));
+    opened.move();
+    return { train, validation };
+  });
   return {
     train,
     validation,
