@@ -24,6 +24,7 @@ vi.mock('../src/tensor/engine/recording.ts', () => ({
 const { Random } = await import('../src/random.ts');
 const { noGrad } = await import('../src/tensor/index.ts');
 const { addLora, initModel, Sampler } = await import('../src/models/index.ts');
+const { Admission } = await import('../src/models/generate/admission.ts');
 const { cacheBytes } = await import('../src/models/generate/cache/cache.ts');
 const { Stepper } = await import('../src/models/generate/stepper.ts');
 await import('./cuda/graph-decoder.test.ts');
@@ -184,6 +185,49 @@ describe('captured steps', () => {
     logits.mockRestore();
     expect(going.slice(0, 16)).toEqual(Array(16).fill(8));
     expect(going.slice(60)).toEqual(Array(going.length - 60).fill(5));
+  });
+
+  // Looks of five and of sixteen tokens, steps ahead and smaller graphs follow one another: a request that is followed ends among others that
+  // are not. Its length decides what is under way then.
+  it.each([2, 3, 9])('write no further than the blocks that were given out, %i rows', async (count) => {
+    using model = initModel(shape, { seed: 3, dtype: 'float32' });
+    const ends = new Map<number, number>(); // by slot: where the places end that a row may write to
+    let beyond = 0;
+    const { reserve } = Admission.prototype;
+    using _reserving = vi.spyOn(Admission.prototype, 'reserve').mockImplementation(function (
+      this: InstanceType<typeof Admission>,
+      ...all
+    ) {
+      const [inFlight, steps] = all;
+      const isDone = reserve.apply(this, all);
+      for (const row of inFlight.flatMap(({ rows }) => rows))
+        if (row.slot >= 0) ends.set(row.slot, Math.min(row.position + steps, row.mostPositions));
+      return isDone;
+    });
+    const { logits } = Stepper.prototype;
+    using _stepping = vi.spyOn(Stepper.prototype, 'logits').mockImplementation(function (
+      this: InstanceType<typeof Stepper>,
+      ...all
+    ) {
+      const [positions, slots] = [all[0].positions.numbers(), all[0].slots.numbers()];
+      for (const [i, slot] of slots.entries())
+        if (slot < count) beyond = Math.max(beyond, 1 + (positions[i] as number) - (ends.get(slot) as number));
+      return logits.apply(this, all);
+    });
+    for (const length of [1, 4, 5, 6, 7, 10, 11, 12, 16, 17, 22, 27]) {
+      using sampler = new Sampler(model, { slots: count, maxLength: 128 });
+      const others = Array.from({ length: count - 1 }, (_, seed) => ({
+        prompt: [5, 6],
+        maxNewTokens: 60,
+        stopIds: [],
+        seed,
+      }));
+      const all = sampler.generate(others);
+      await sampler.submit({ prompt: [4, 5], maxNewTokens: length, stopIds: [] }).responses;
+      await all;
+      expect(beyond, `${length} tokens`).toBe(0);
+    }
+    expect(ends.size).toBe(count);
   });
 
   it('are of as few rows as there are, rounded up to a power of two', async () => {

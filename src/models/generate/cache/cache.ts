@@ -56,7 +56,7 @@ export class KvCache {
   /** Per layer, [blocks (one more on CUDA), BLOCK, kvHeads, headDim]. */
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
-  /** In 8 bits, per layer, [blocks, kvHeads, BLOCK] in f32: a number is its code times the scale of its token's head. Else empty. */
+  /** In 8 bits, per layer, [blocks, kvHeads, BLOCK] in bf16: a number is its code times the scale of its token's head. Else empty. */
   readonly keyScales: readonly Tensor[];
   readonly valueScales: readonly Tensor[];
   /** The blocks of each slot as native code reads them, [slots (one more on CUDA), blocks of a slot at most], int32. */
