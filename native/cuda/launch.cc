@@ -26,7 +26,6 @@ AttentionArgs attentionOver(const CacheLayer& cache, const Tensor& tables, const
   args.positions = positions.data_ptr<int64_t>();
   args.scale = static_cast<float>(scale);
   args.window = window;
-  args.spareSlot = -1;
   return args;
 }
 

@@ -32,7 +32,7 @@ struct AttentionArgs {
   const int64_t *slots, *positions;
   const float* bias;  // [heads, biasLength] or null
   int64_t biasLength, rows, heads, groups, size, half, tableWidth, window;
-  int64_t spareSlot;  // rows in it at position 0 are idle, of whose results nothing is asked; −1: none
+  int64_t spareSlot = -1;  // rows in it at position 0 are idle, of whose results nothing is asked; −1: none
   float scale, eps;
   bool interleaved;
   bool ofStep;  // everything but q, k and v was written before the first kernel of the step began
