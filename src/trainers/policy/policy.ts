@@ -150,6 +150,7 @@ export function startPolicy(
       critic,
       prompts,
       scorer,
+      given: extra.map(({ name }) => name),
       optimizer,
       world,
       plannedSteps: plannedSteps(config, prompts),

@@ -16,6 +16,8 @@ export interface PolicyState {
   taken: { steps: number; prompts: number };
   /** Responses so far, and those that the reward model could not read whole. Earlier checkpoints do not count them. */
   scored?: { responses: number; truncated: number };
+  /** Names of the rewards that a program handed over: no option names them. Earlier checkpoints do not say. */
+  given?: readonly string[];
 }
 
 /** Checkpoints of version 0.1, and such as were written by hand, do not say how many prompts were answered. */
@@ -25,6 +27,20 @@ export function checkedState(state: unknown): PolicyState {
   if (whole && typeof taken?.steps === 'number' && typeof taken.prompts === 'number') return state as PolicyState;
   throw new UserError(
     'This checkpoint is of an earlier version or damaged: it does not say how many prompts were answered. Start a new run from its weights, with the checkpoint as --model.',
+  );
+}
+
+/** Refuses to go on without the rewards that a program handed over, or with others: it would be another objective. */
+export function checkGivenRewards({ given: before }: Partial<PolicyState>, now: readonly string[]): void {
+  if (before === undefined || before.toSorted().join('\n') === now.toSorted().join('\n')) return;
+  if (before.length === 0)
+    throw new UserError(
+      `The rewards ${now.join(', ')} are no part of what this run was trained on so far. Leave them out, or start a new run from the checkpoint with --model.`,
+    );
+  throw new UserError(
+    `This run was trained on rewards of a program, which a checkpoint does not hold: ${before.join(', ')}. ` +
+      `${now.length === 0 ? 'None is given now' : `Given now: ${now.join(', ')}`}. ` +
+      'Go on from a program that hands them over: trainPolicy({ resumeFrom }, { rewards }).',
   );
 }
 
