@@ -30,20 +30,6 @@ export function checkedState(state: unknown): PolicyState {
   );
 }
 
-/** Refuses to go on without the rewards that a program handed over, or with others: it would be another objective. */
-export function checkGivenRewards({ given: before }: Partial<PolicyState>, now: readonly string[]): void {
-  if (before === undefined || before.toSorted().join('\n') === now.toSorted().join('\n')) return;
-  if (before.length === 0)
-    throw new UserError(
-      `The rewards ${now.join(', ')} are no part of what this run was trained on so far. Leave them out, or start a new run from the checkpoint with --model.`,
-    );
-  throw new UserError(
-    `This run was trained on rewards of a program, which a checkpoint does not hold: ${before.join(', ')}. ` +
-      `${now.length === 0 ? 'None is given now' : `Given now: ${now.join(', ')}`}. ` +
-      'Go on from a program that hands them over: trainPolicy({ resumeFrom }, { rewards }).',
-  );
-}
-
 /** The prompts that a checkpoint's options name. Rows of a program, and sets that are gone, are not known. */
 export async function namedPrompts(
   checkpoint: FoundCheckpoint,

@@ -27,7 +27,8 @@ import { computeAdvantages, dropUniformGroups, needsMeasures, responseKl } from 
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { backwardRollouts } from './loss.ts';
-import { checkedState, checkGivenRewards, type PolicyState } from './state.ts';
+import { checkGivenRewards } from './rules.ts';
+import { checkedState, type PolicyState } from './state.ts';
 import type { PlannedSteps } from './steps.ts';
 
 export interface PolicyParts {
@@ -340,7 +341,7 @@ export class PolicyTask implements TrainTask {
   }
   restore(state: unknown): void {
     const { prompts, rewards, klCoef, taken, scored, given } = checkedState(state);
-    checkGivenRewards({ given }, this.#parts.given ?? []);
+    checkGivenRewards(given, this.#parts.given ?? []);
     this.#taken = { ...taken };
     this.#scored = { responses: 0, truncated: 0, ...scored };
     this.#parts.prompts.restore(prompts);
