@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { otherTiny } from '../../../tests/support/other-tiny.ts';
 import { openDataset } from '../../data/index.ts';
 import { LanguageModel } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
@@ -123,10 +124,26 @@ describe('a chat with one model', () => {
 });
 
 describe('a blind chat', () => {
+  let other: LanguageModel;
+  beforeAll(async () => {
+    other = await LanguageModel.open(otherTiny(join(folder, 'other')), { dtype: 'float32', reusePrefixes: true });
+  });
+  afterAll(() => other.dispose());
   const two = (): [ChatModel, ChatModel] => [
     { name: 'a', model },
-    { name: 'b', model },
+    { name: 'b', model: other },
   ];
+
+  it('takes responses that are the same for a tie, and says so', async () => {
+    const votes = join(folder, 'same.jsonl');
+    const models = [
+      { name: 'a', model },
+      { name: 'b', model },
+    ] as const;
+    const { shown } = await type([question, '1'], { models, votes });
+    expect(shown).toContain('both wrote the same, so it is a tie: kept in ');
+    expect(tally(votes, ['a', 'b'])).toEqual({ wins: [0, 0], ties: 1 });
+  });
 
   it('turns votes into preferences that training reads, and counts them', async () => {
     const begun = Date.now() - 1000;
