@@ -94,7 +94,21 @@ describe('a chat with one model', () => {
     expect(shown).not.toMatch(/E[A-Z]{4}/);
     const loaded = await type([`/load ${file}`, '/load nowhere.json']);
     expect(loaded.conversation.turns).toHaveLength(2);
-    expect(loaded.shown).toContain('cannot be read as a conversation');
+    expect(loaded.shown).toContain('nowhere.json: there is no such file.');
+  });
+
+  it('refuses what is no conversation, and takes over the instructions of one, or that it has none', async () => {
+    const odd = { null: 'null', list: '[]', messages: '{"messages": [null]}', json: 'user: hi' };
+    for (const [name, content] of Object.entries(odd)) writeFileSync(join(folder, name), content);
+    const { shown } = await type([...Object.keys(odd).map((name) => `/load ${join(folder, name)}`), '/load /dev/zero']);
+    expect(shown.match(/is no conversation/g)).toHaveLength(3);
+    expect(shown).toContain('cannot be read as a conversation');
+    expect(shown).toContain('/dev/zero: there is no such file.');
+    const [bare, told] = [join(folder, 'bare.json'), join(folder, 'told.json')];
+    writeFileSync(bare, JSON.stringify({ messages: [{ role: 'user', content: 'hi' }] }));
+    writeFileSync(told, JSON.stringify({ messages: [{ role: 'system', content: 'Be brief.' }] }));
+    expect((await type([`/load ${told}`])).conversation.settings.system).toBe('Be brief.');
+    expect((await type(['/system Be long.', `/load ${bare}`])).conversation.settings.system).toBeUndefined();
   });
 
   it('counts a question that fails when it is asked again, and a command without its file', async () => {
