@@ -52,13 +52,16 @@ function exportsOf(file: string): Map<string, Export> {
   const found = new Map<string, Export>();
   for (const [, from] of text.matchAll(/^export (?:type )?\* from '([^']+)';/gm))
     for (const [name, each] of exportsOf(join(dirname(file), from as string))) found.set(name, each);
-  for (const [, names, from] of text.matchAll(/^export (?:type )?\{([^}]*)\} from '([^']+)';/gm)) {
+  for (const [, typed, names, from] of text.matchAll(/^export (type )?\{([^}]*)\} from '([^']+)';/gm)) {
     const inner = exportsOf(join(dirname(file), from as string));
+    const types = typed === undefined ? typesOf(names as string) : namesOf(names as string);
     for (const part of namesOf(names as string)) {
       const [name = '', as = name] = part.split(/ as /);
       const each = inner.get(name);
       if (each === undefined) throw new Error(`${file}: "${name}" is not exported by ${from}`);
-      found.set(as, { ...each, name: as, signature: each.signature.replace(new RegExp(`\\b${name}\\b`), as) });
+      // A class that is passed on as a type cannot be made by a program.
+      const kind = types.includes(part) && each.kind === 'class' ? 'interface' : each.kind;
+      found.set(as, { ...each, kind, name: as, signature: each.signature.replace(new RegExp(`\\b${name}\\b`), as) });
     }
   }
   for (const [, names] of text.matchAll(/^export (?:type )?\{([^}]*)\};/gm)) {
@@ -86,6 +89,15 @@ const namesOf = (list: string) =>
     .split(',')
     .map((each) => each.trim().replace(/^type /, ''))
     .filter(Boolean);
+
+/** Those of a list that are passed on as types. */
+const typesOf = (list: string) =>
+  namesOf(
+    list
+      .split(',')
+      .filter((each) => /^\s*type /.test(each))
+      .join(','),
+  );
 
 /** The comment that ends right before a place. */
 function commentBefore(text: string, at: number): string {
@@ -124,13 +136,16 @@ function signatureOf(text: string, at: number, kind: Export['kind']): string {
     if ('([{<'.includes(character) && !(character === '{' && depth === 0 && isBody(rest, i))) depth++;
     else if (')]}'.includes(character) || (character === '>' && rest[i - 1] !== '=')) depth--;
     else if (depth === 0 && (character === ';' || character === '{'))
-      return rest
-        .slice(0, i)
-        .replace(/^async /, '')
-        .replace(/\s+/g, ' ')
-        .replaceAll('( ', '(')
-        .replaceAll(', )', ')')
-        .trim();
+      return (
+        rest
+          .slice(0, i)
+          // A generator that is asynchronous is iterated in another way; of other functions the result says it.
+          .replace(/^async (?!function\*)/, '')
+          .replace(/\s+/g, ' ')
+          .replaceAll('( ', '(')
+          .replaceAll(', )', ')')
+          .trim()
+      );
   }
   return rest.split('\n')[0] ?? '';
 }
@@ -166,6 +181,18 @@ export function sentence(comment: string): string {
   return paragraph.replace(/:$/, '.');
 }
 
+/** What stands after a type's name and its type parameters. */
+function afterParameters(signature: string, name: string): string {
+  const rest = signature.slice(signature.indexOf(name) + name.length);
+  let depth = 0;
+  for (let i = 0; i < rest.length; i++) {
+    if (rest[i] === '<') depth++;
+    else if (rest[i] === '>' && rest[i - 1] !== '=') depth--;
+    if (depth === 0) return rest.slice(rest[0] === '<' ? i + 1 : i).trim();
+  }
+  return '';
+}
+
 export function page(all: readonly Entry[]): string {
   const cell = (text: string) => text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
   const listed = (members: readonly string[]) => (members.length > 0 ? ` \`${members.join(', ')}\`` : '');
@@ -184,7 +211,7 @@ export function page(all: readonly Entry[]): string {
       lines.push(`| \`${signature.replaceAll('|', '\\|')}\` | ${cell(sentence(comment))}${listed(members)} |`);
     if (types.length > 0) lines.push('', '| type | |', '|---|---|');
     for (const { signature, name, comment, members } of types) {
-      const parent = /(?:extends .*)$/s.exec(signature)?.[0].replace(/\s+/g, ' ');
+      const parent = /^(?:extends|implements) .*$/s.exec(afterParameters(signature, name))?.[0].replace(/\s+/g, ' ');
       lines.push(`| \`${parent ? `${name} ${parent}` : name}\` | ${cell(sentence(comment))}${listed(members)} |`);
     }
     lines.push('');

@@ -20,9 +20,8 @@ it('finds what the entries export when they run', async () => {
       ?.exports.filter(({ kind }) => kind !== 'interface' && kind !== 'type')
       .map(({ name }) => name)
       .sort();
-  const running = { 'attune/algorithms': '../src/algorithms/index.ts', 'attune/rewards': '../src/rewards/index.ts' };
-  for (const [specifier, path] of Object.entries(running))
-    expect(names(specifier), specifier).toEqual(Object.keys(await import(path)).sort());
+  for (const { specifier, file } of all)
+    expect(names(specifier), specifier).toEqual(Object.keys(await import(file)).sort());
 });
 
 it('names the members of types and classes', () => {
@@ -30,6 +29,14 @@ it('names the members of types and classes', () => {
   expect(members('RewardItem')).toEqual(['prompt', 'response', 'steps?', 'example?', 'fields?']);
   expect(members('LanguageModel')).toEqual(expect.arrayContaining(['static open', 'generate', 'stream', 'dispose']));
   expect(members('LanguageModel')).not.toContain('constructor');
+});
+
+it('gives types the heads that they have, without their parameters', () => {
+  const text = page(all);
+  expect(text).toContain('| `Dataset implements AsyncIterable<ExampleOf[S]>` |');
+  expect(text).toContain('| `GgufOptions extends MergeSource` |');
+  expect(text).toContain('| `BuildPreferencesInput` |');
+  expect(text).toContain('| `async function* stream(');
 });
 
 it('is up to date in docs/api.md: npm run docs', () => {

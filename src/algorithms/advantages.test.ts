@@ -69,3 +69,10 @@ describe('response advantages', () => {
     expect(zeroSpreadShare([1, 2], [0, 0])).toBe(0);
   });
 });
+
+it('refuses a kind that there is not, and groups that are no fit', () => {
+  expect(() => responseAdvantages('group-y' as ResponseAdvantage, [1], [0])).toThrow(
+    /"group-y". Did you mean "group-z"/,
+  );
+  expect(() => responseAdvantages('group-z', [1, 2], [0])).toThrow(/2 rewards and 1 groups/);
+});

@@ -11,7 +11,7 @@
  *
  * Rewards that are all equal give exactly 0 everywhere but in `none`. Token-wise advantages (`gae`) are in gae.ts.
  */
-import { UserError } from '../errors.ts';
+import { suggestion, UserError } from '../errors.ts';
 
 /** The names of the advantages. */
 export const responseAdvantageNames = [
@@ -32,6 +32,12 @@ export function responseAdvantages(
   rewards: ArrayLike<number>,
   groups: ArrayLike<number>,
 ): Float64Array {
+  if (!responseAdvantageNames.includes(kind))
+    throw new UserError(
+      `There is no advantage "${kind}".${suggestion(kind, responseAdvantageNames)} Known: ${responseAdvantageNames.join(', ')}.`,
+    );
+  if (groups.length !== rewards.length)
+    throw new UserError(`There are ${rewards.length} rewards and ${groups.length} groups: a response has one of each.`);
   const out = Float64Array.from(rewards);
   if (kind === 'none') return out;
   const members = kind === 'batch-mean' ? [Array.from(out.keys())] : membersOf(groups);

@@ -61,3 +61,10 @@ describe('GAE', () => {
     });
   });
 });
+
+it('refuses numbers of other lengths', () => {
+  const options = { gamma: 1, lambda: 1, klCoef: 0, whiten: false };
+  expect(() => gae({ rewards: [1], lengths: [3], values: [1] }, options)).toThrow('1 values for 3 tokens');
+  expect(() => gae({ rewards: [1, 2], lengths: [1], values: [1] }, options)).toThrow('2 rewards for 1 responses');
+  expect(() => gae({ rewards: [1], lengths: [1], values: [1], k1: [] }, options)).toThrow('k1 has 0 numbers');
+});

@@ -5,6 +5,7 @@
  *
  * with r_t = −klCoef·k1_t, plus R on the last token (Ziegler et al. 2019), and V = 0 after the last token.
  */
+import { UserError } from '../errors.ts';
 import { standardised } from './advantages.ts';
 
 /** The rewards and values of a step, for `gae`. */
@@ -35,10 +36,20 @@ export interface TokenAdvantages {
   returns: Float64Array;
 }
 
+/** Numbers of another length would give advantages of NaN, or of other tokens. */
+function checkLengths({ rewards, lengths, values, k1 = values }: GaeInput): void {
+  if (rewards.length !== lengths.length)
+    throw new UserError(`gae: ${rewards.length} rewards for ${lengths.length} responses.`);
+  const tokens = Array.from(lengths).reduce((sum, length) => sum + length, 0);
+  if (values.length !== tokens) throw new UserError(`gae: ${values.length} values for ${tokens} tokens.`);
+  if (k1.length !== tokens) throw new UserError(`gae: k1 has ${k1.length} numbers for ${tokens} tokens.`);
+}
+
 /** Advantages and returns of every token by generalised advantage estimation. */
 export function gae(input: GaeInput, options: GaeOptions): TokenAdvantages {
   const { rewards, lengths, values, k1 } = input;
   const { gamma, lambda, klCoef, whiten } = options;
+  checkLengths(input);
   const advantages = new Float64Array(values.length);
   let start = 0;
   for (let i = 0; i < lengths.length; i++) {

@@ -18,6 +18,11 @@ export function withDefaults<Options extends object>(
     );
   }
   const given = Object.fromEntries(Object.entries(changes).filter(([, value]) => value !== undefined));
+  for (const [name, value] of Object.entries(given)) {
+    const wanted = typeof neutral[name as keyof Options];
+    if (typeof value !== wanted || Number.isNaN(value))
+      throw new UserError(`${optionName(name)} of ${algorithm} is ${value}: expected a ${wanted}.`);
+  }
   return { ...neutral, ...defaults, ...given };
 }
 

@@ -1,11 +1,13 @@
 /** attune studio [FOLDER] [--port 7860] [--model M] [--autoload] [--read-only] [--host H --token-env VAR] */
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
+import { refuseMissingFolder } from '../hub/mistyped.ts';
+import { isRepoName, splitRevision } from '../hub/place.ts';
 import { deviceOf, inspectModel } from '../models/index.ts';
 import { type ConfigSchema, field, type ResolvedRun } from '../runs/index.ts';
 import { type Above, type RunningStudio, startStudio } from '../studio/index.ts';
@@ -70,12 +72,20 @@ export function register(program: Command): void {
   });
 }
 
+/** A mistyped folder is refused here: the page would tell of it only when its chat is opened. */
+async function checkModel(model: string, folder: string): Promise<void> {
+  if (existsSync(model) || existsSync(resolve(folder, model))) return;
+  const [, revision] = splitRevision(model);
+  if (revision === undefined || !isRepoName(model)) await refuseMissingFolder(model, {});
+}
+
 async function run(config: Config): Promise<void> {
   const { folder, port, host, readOnly } = config;
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new UserError(`There is no folder "${folder}" to show.`);
   readdirSync(folder); // One that cannot be read is refused here, not shown as empty.
   if (config.autoload && config.model.length === 0) throw new UserError('--autoload loads --model: name one.');
+  for (const model of config.model) await checkModel(model, folder);
   const token = tokenOf(config.tokenEnv);
   await using studio = await startStudio({
     root: folder,

@@ -398,3 +398,8 @@ describe('our own kernel for f32 on CPUs', () => {
     });
   });
 });
+
+it('refuses an option that it does not know', () => {
+  const misspelt = { lr: 1, weightdecay: 0.1 } as never;
+  expect(() => new AdamW([['w', ones([2])]], misspelt)).toThrow(/"weightdecay". Did you mean "weightDecay"/);
+});

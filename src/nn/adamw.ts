@@ -9,7 +9,7 @@
  * (native/ops/training/adamw.cc). Elsewhere libtorch's fused kernel is used where it has one (its own for CPUs rounds the last elements of a
  * tensor in another way), and its foreach operators where it has none.
  */
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import {
   isFloating,
   keep,
@@ -36,6 +36,10 @@ export interface AdamWOptions {
   convertedAtOnce?: number;
 }
 
+const optionNames: Record<keyof AdamWOptions, true> = {
+  ...{ lr: true, betas: true, eps: true, weightDecay: true, decays: true, fused: true, convertedAtOnce: true },
+};
+
 /**
  * The AdamW optimiser over named parameters: `step` updates them from their gradients, `save` and `load` keep its
  * state.
@@ -49,6 +53,7 @@ export class AdamW {
   #updated: Slot[] = [];
 
   constructor(parameters: Iterable<readonly [string, Tensor]>, options: AdamWOptions) {
+    checkNames('AdamW', options, Object.keys(optionNames));
     const {
       lr,
       betas = [0.9, 0.999],

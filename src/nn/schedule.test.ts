@@ -35,3 +35,7 @@ it('refuses what is impossible', () => {
   expect(() => scheduleFactor(0, { kind: 'linear', totalSteps: 0 })).toThrow(/0 steps/);
   expect(() => scheduleFactor(0, { kind: 'linear', totalSteps: 5, warmupSteps: -1 })).toThrow(/-1 of warm-up/);
 });
+
+it('refuses a kind that there is not, and suggests one', () => {
+  expect(() => scheduleFactor(0, { kind: 'cosin' as never, totalSteps: 5 })).toThrow(/"cosin". Did you mean "cosine"/);
+});

@@ -1,8 +1,9 @@
 /** Learning rates over training: warm-up from 0, then constant, linear to 0, or half a cosine to 0. */
-import { UserError } from '../errors.ts';
+import { suggestion, UserError } from '../errors.ts';
 
 /** How the learning rate decays after the warm-up. */
 export type ScheduleKind = 'constant' | 'linear' | 'cosine';
+const kinds: readonly ScheduleKind[] = ['constant', 'linear', 'cosine'];
 
 /** A learning-rate schedule: its kind and its lengths in steps. */
 export interface ScheduleOptions {
@@ -18,6 +19,8 @@ export function scheduleFactor(step: number, options: ScheduleOptions): number {
   const { kind, totalSteps, warmupSteps = 0, floor = 0 } = options;
   if (!(totalSteps > 0) || warmupSteps < 0)
     throw new UserError(`A schedule of ${totalSteps} steps with ${warmupSteps} of warm-up is not possible.`);
+  if (!kinds.includes(kind))
+    throw new UserError(`There is no schedule "${kind}".${suggestion(kind, kinds)} Known: ${kinds.join(', ')}.`);
   if (step < warmupSteps) return (step + 1) / warmupSteps;
   if (kind === 'constant') return 1;
   const progress = Math.min(1, (step - warmupSteps) / Math.max(1, totalSteps - warmupSteps));

@@ -129,3 +129,11 @@ it('takes scores from outputs: σ at the last token, steps by minimum, product o
   expect(scoreOf('process', logits, 'last')).toBeCloseTo(0.8, 6);
   expect(aggregateSteps([], 'min')).toBe(1);
 });
+
+it('refuses misspelt options: a weight would be 1', () => {
+  const scorer = rewardFunction(() => [1, 1, 1], { name: 'one' });
+  expect(() => sumOfRewards([{ scorer, wieght: 3 } as never])).toThrow(/"wieght". Did you mean "weight"/);
+  expect(() => sumOfRewards([{ scorer }], { partWeight: {} } as never)).toThrow(/Did you mean "partWeights"/);
+  expect(() => taskVerifier({ anwser: 2 } as never)).toThrow(/Did you mean "answer"/);
+  expect(() => taskVerifier({ format: Number.NaN })).toThrow(/format NaN: expected a number/);
+});

@@ -7,7 +7,7 @@
  * `partWeights: { format: 0.3 }` the total is 2 · answer + 0.3 · format.
  */
 import { anything, checkArgument, checkArguments, finite, list } from '../arguments.ts';
-import { suggestion, UserError } from '../errors.ts';
+import { checkNames, suggestion, UserError } from '../errors.ts';
 import type { RewardItem, RewardParts } from './scorer.ts';
 import { anyScorer, type RewardScorer, type ScoreOptions, scoreParts } from './scorer.ts';
 
@@ -26,13 +26,11 @@ export interface SumOptions {
 }
 
 /** A scorer whose total is a weighted sum of other scorers. */
-export function sumOfRewards(
-  entries: readonly WeightedScorer[],
-  { name = 'reward', partWeights = {} }: SumOptions = {},
-): RewardScorer {
+export function sumOfRewards(entries: readonly WeightedScorer[], options: SumOptions = {}): RewardScorer {
+  checkNames('sumOfRewards', options, ['name', 'partWeights']);
+  const { name = 'reward', partWeights = {} } = options;
   checkArgument('The rewards of a sum', entries, list(anything));
-  for (const entry of entries)
-    checkArguments('A reward of a sum', entry, { scorer: anyScorer, weight: finite }, ['scorer']);
+  for (const entry of entries) checkWeighted(entry);
   for (const [part, weight] of Object.entries(partWeights)) checkArgument(`partWeights.${part}`, weight, finite);
   if (entries.length === 0) throw new UserError('A sum of rewards needs at least one reward.');
   const names = entries.map(({ scorer }) => scorer.name);
@@ -72,6 +70,11 @@ export function sumOfRewards(
       for (const { scorer } of entries) scorer.dispose?.();
     },
   };
+}
+
+function checkWeighted(entry: WeightedScorer): void {
+  checkArguments('A reward of a sum', entry, { scorer: anyScorer, weight: finite }, ['scorer']);
+  checkNames('A reward of a sum', entry, ['scorer', 'weight']);
 }
 
 function checkParts(weighted: readonly string[], there: readonly string[]): void {

@@ -5,7 +5,8 @@
  *     const scorer = taskVerifier({ format: 0.1 });
  *     await scorer.score([{ prompt: example.prompt, response, example }]);
  */
-import { UserError } from '../errors.ts';
+import { checkArguments, filledText, finite, flag, type Rule } from '../arguments.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { type FormatOptions, formatReward, task } from '../tasks/index.ts';
 import type { RewardItem, RewardParts, RewardScorer } from './scorer.ts';
 
@@ -20,8 +21,14 @@ export interface VerifierOptions extends FormatOptions {
   exact?: boolean;
 }
 
+const optionRules: Record<keyof VerifierOptions, Rule> = {
+  ...{ name: filledText, answer: finite, format: finite, exact: flag, think: flag, opened: flag },
+};
+
 /** A scorer that checks responses to task problems by each task's own verifier. */
 export function taskVerifier(options: VerifierOptions = {}): RewardScorer {
+  checkArguments('taskVerifier', options, optionRules);
+  checkNames('taskVerifier', options, Object.keys(optionRules));
   const { name = 'verifier', answer = 1, format = 0, exact = false, ...form } = options;
   const parts = async (items: readonly RewardItem[]): Promise<RewardParts> => {
     const answers = items.map((item, index) => {

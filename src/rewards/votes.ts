@@ -20,17 +20,31 @@ export interface Vote {
 
 export const tiesFile = (path: string) => path.replace(/(\.jsonl)?$/, '.ties.jsonl');
 
-export function recordVote(path: string, vote: Vote): void {
-  const { prompt, responses, models, winner, settings } = vote;
+/** Two responses that are the same are a tie whatever was voted: a pair of them teaches nothing, and which model won would be chance. */
+export const isSame = ([first, second]: Vote['responses']): boolean => first === second;
+
+/** Who votes; a user id without a name, as containers have, is named by its number. */
+export function voter(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return `uid ${process.getuid?.() ?? 'unknown'}`;
+  }
+}
+
+/** Adds a vote to its file, which is returned. */
+export function recordVote(path: string, vote: Vote): string {
+  const { prompt, responses, models, settings } = vote;
+  const winner = isSame(responses) ? undefined : vote.winner;
   const { temperature, maxTokens, seed } = settings;
   const about = {
-    voter: userInfo().username,
+    voter: voter(),
     time: new Date().toISOString(),
     settings: { temperature, max_tokens: maxTokens, seed },
   };
   if (winner === undefined) {
     appendLine(tiesFile(path), { prompt, responses: responses, models, ...about });
-    return;
+    return tiesFile(path);
   }
   const loser = winner === 0 ? 1 : 0;
   appendLine(path, {
@@ -41,6 +55,7 @@ export function recordVote(path: string, vote: Vote): void {
     rejected_model: models[loser],
     ...about,
   });
+  return path;
 }
 
 export interface Tally {

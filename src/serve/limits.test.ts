@@ -32,7 +32,11 @@ describe('limits come before the work', () => {
   it('many prompts are refused before they are tokenised', async () => {
     const { tokenizer } = registry.find('tiny');
     const encode = vi.spyOn(tokenizer, 'encode');
-    expect(await completions(Array.from({ length: 3000 }, (_, i) => `prompt ${i}`))).toMatchObject({ status: 429 });
+    // As many as never fit, however long the client waits.
+    expect(await completions(Array.from({ length: 3000 }, (_, i) => `prompt ${i}`))).toMatchObject({
+      status: 400,
+      text: expect.stringMatching(/3000 responses at once are more than the 16 .*--max-queue/),
+    });
     expect(encode).not.toHaveBeenCalled();
     // One of them is too long: none is begun.
     const submit = vi.spyOn(registry.find('tiny').sampler, 'submit');
@@ -87,4 +91,26 @@ describe('limits come before the work', () => {
     clearImmediate(next);
     expect(turns - before).toBeGreaterThan(5);
   });
+});
+
+it('a server that finishes its last requests says so to whoever comes, and then is gone', async () => {
+  using own = new Registry({ dtype: 'float32', maxTokens: 2048 });
+  await own.add('tiny', tiny);
+  const server = await serve(own, { port: 0 });
+  const headers = { 'Content-Type': 'application/json' };
+  const ask = (body: object) =>
+    fetch(`${server.url}/v1/chat/completions`, { method: 'POST', headers, body: JSON.stringify(body) });
+  const messages = [{ role: 'user', content: 'a' }];
+  // Some hundred tokens in any case.
+  const schema = { type: 'array', items: { type: 'boolean' }, minItems: 200, maxItems: 200 };
+  const format = { type: 'json_schema', json_schema: { name: 'long', schema } };
+  const running = await ask({ messages, response_format: format, stream: true });
+  const drained = server.drain();
+  // Connections of their own, as a load balancer's are.
+  const fresh = { headers: { Connection: 'close' } };
+  expect((await fetch(`${server.url}/health`, fresh)).status).toBe(503);
+  expect(await (await ask({ messages, max_tokens: 1 })).json()).toMatchObject({ error: { code: 'draining' } });
+  expect((await running.text()).trimEnd()).toMatch(/\[DONE\]$/);
+  await drained;
+  await expect(fetch(`${server.url}/health`, fresh)).rejects.toThrow();
 });

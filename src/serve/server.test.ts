@@ -192,13 +192,16 @@ describe("OpenAI's client", () => {
   });
 
   it('says when it is full, and when to come again', async () => {
-    // The queue holds 16 responses.
-    const failed = await client.chat.completions.create({ model: 'tiny', messages, n: 24, max_tokens: 4 }).then(
-      () => undefined,
-      (error: unknown) => error as InstanceType<typeof OpenAI.APIError>,
-    );
+    // The queue holds 16 responses; of the first 16, eight still wait for a slot when the others come.
+    const ask = (n: number) =>
+      client.chat.completions.create({ model: 'tiny', messages, n, max_tokens: 48, temperature: 1.5 }).then(
+        () => undefined,
+        (error: unknown) => error as InstanceType<typeof OpenAI.APIError>,
+      );
+    const [, failed] = await Promise.all([ask(16), ask(16)]);
     expect(failed?.status).toBe(429);
     expect(failed?.headers?.get('retry-after')).toBe('2');
+    expect(await ask(17)).toMatchObject({ status: 400, message: expect.stringContaining('17 responses at once') });
     const after = await client.chat.completions.create({ model: 'tiny', messages, n: 4, max_tokens: 4 });
     expect(after.choices).toHaveLength(4);
   });

@@ -108,10 +108,10 @@ export async function serve(registry: Registry, options: ServeOptions = {}): Pro
     url: `http://${host.includes(':') ? `[${host}]` : host}:${actual}`,
     port: actual,
     async drain() {
+      // It goes on listening: who asks meanwhile is told 503, and by /health, which a closed port would not tell.
       app.draining = true;
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      server.closeIdleConnections();
       await app.idle();
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       server.closeIdleConnections();
       await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, 1000).unref())]);
       await close();

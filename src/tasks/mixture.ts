@@ -9,7 +9,7 @@
  * do: the hash of a prompt decides whether its problem is for training or for testing.
  */
 import { anything, checkArgument, either, list, type Rule, text } from '../arguments.ts';
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import { hash64, Random } from '../random.ts';
 import type { Example, Task } from './parts/task.ts';
 import { allTasks, task, useTask } from './registry.ts';
@@ -136,7 +136,9 @@ export function parseMixture(text: string): MixturePart[] {
   });
 }
 
-function checked({ task: named, difficulty = 1, weight = 1 }: MixturePart) {
+function checked(part: MixturePart) {
+  checkNames('A part of a mixture', part, ['task', 'difficulty', 'weight']);
+  const { task: named, difficulty = 1, weight = 1 } = part;
   // Verifiers find a task by its name.
   const found = task(typeof named === 'string' ? named : useTask(named));
   const [lowest, highest] = typeof difficulty === 'number' ? [difficulty, difficulty] : difficulty;

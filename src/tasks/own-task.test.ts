@@ -10,6 +10,8 @@ const define = (name: string) =>
     check: (response, answer) => Number(response === answer),
   });
 
+const parts = { pose: () => ({ prompt: '', meta: 0 }), work: () => '', check: () => 1 };
+
 describe('a task of your own', () => {
   it('is drawn from, and known by its name once it was handed over', () => {
     expect(() => task('own_doubles')).toThrow(
@@ -28,6 +30,16 @@ describe('a task of your own', () => {
     expect(recipeText(own)).toBe('own_doubles');
     const weighted = [...listed, { task: 'lcm', weight: 5e-7 }, { task: 'products', weight: 3e21 }];
     expect(mixture(recipeText(weighted)).parts).toEqual(mixture(weighted).parts);
+  });
+
+  it('has all that a task needs, by the right names', () => {
+    expect(() => defineTask({ name: 'half' } as never)).toThrow(/pose is missing.*work is missing.*check is missing/);
+    expect(() => defineTask(undefined as never)).toThrow(/defineTask takes an object with name/);
+    expect(() => defineTask({ ...define('none'), ...parts, levels: 0 } as never)).toThrow(/levels 0: expected/);
+    expect(() => defineTask({ name: 'odd', summary: '', ...parts, level: 2 } as never)).toThrow(
+      /Did you mean "levels"/,
+    );
+    expect(() => mixture([{ task: 'gcd', wieght: 2 } as never])).toThrow(/"wieght". Did you mean "weight"/);
   });
 
   it('has a name of its own', () => {

@@ -32,6 +32,8 @@ export function tensor(
   if (dtype === 'int64') {
     return finish(fromBytes(BigInt64Array.from(flat, wholeNumber), 'int64', shape), 'int64', 'int64', options);
   }
+  const range = integerRanges[dtype];
+  if (range !== undefined) for (const value of flat) checkInteger(value, dtype, range);
   return finish(fromBytes(Float64Array.from(flat, Number), 'float64', shape), 'float64', dtype, options);
 }
 
@@ -61,11 +63,31 @@ function fromBytes(view: ArrayBufferView, dtype: DType, shape: readonly number[]
   return attempt('tensor', () => native.fromBytes(view, dtype, shape), [`${dtype}[${shape}]`]);
 }
 
-function wholeNumber(value: number | boolean | bigint): bigint {
-  if (typeof value === 'number' && !Number.isInteger(value))
-    throw new TensorError('tensor', `tensor(): ${value} is not an integer`);
-  return BigInt(value);
+/** What the integer types hold: libtorch would keep the low bits of any other number (300 as uint8 is 44). */
+const integerRanges: Partial<Record<DType, readonly [number, number]>> = {
+  int32: [-(2 ** 31), 2 ** 31 - 1],
+  int16: [-(2 ** 15), 2 ** 15 - 1],
+  int8: [-128, 127],
+  uint8: [0, 255],
+  uint16: [0, 2 ** 16 - 1],
+  uint32: [0, 2 ** 32 - 1],
+};
+
+function checkInteger(value: number | boolean | bigint, dtype: DType, [least, most]: readonly [number, number]): void {
+  if (typeof value === 'number' && !Number.isInteger(value)) throw notInteger(value);
+  if (Number(value) < least || Number(value) > most) throw outside(value, dtype, least, most);
 }
+
+function wholeNumber(value: number | boolean | bigint): bigint {
+  if (typeof value === 'number' && !Number.isInteger(value)) throw notInteger(value);
+  const whole = BigInt(value);
+  if (BigInt.asIntN(64, whole) !== whole) throw outside(value, 'int64', '-2^63', '2^63 - 1');
+  return whole;
+}
+
+const notInteger = (value: number) => new TensorError('tensor', `tensor(): ${value} is not an integer`);
+const outside = (value: unknown, dtype: DType, least: number | string, most: number | string) =>
+  new TensorError('tensor', `tensor(): ${value} is outside of what ${dtype} holds, ${least} to ${most}`);
 
 function fromView(view: ArrayBufferView, options: TensorOptions & { shape?: readonly number[] }): Tensor {
   const own = dtypeOfView(view, options.dtype);
@@ -111,7 +133,7 @@ function flatten(data: Nested): (number | boolean | bigint)[] {
     if (!Array.isArray(level)) {
       if (depth !== shape.length) throw new TensorError('tensor', 'tensor(): the nested arrays are ragged');
       if (typeof level !== 'number' && typeof level !== 'boolean' && typeof level !== 'bigint') {
-        throw new TensorError('tensor', `tensor(): ${typeof level} is not a number`);
+        throw new TensorError('tensor', `tensor(): ${level === null ? 'null' : typeof level} is not a number`);
       }
       out.push(level);
       return;

@@ -91,7 +91,8 @@ function someValues(dtype: DType, shape: readonly number[]): Uint8Array {
   let known = table.get(dtype);
   if (known === undefined) {
     const length = 1024;
-    const values = dtype === 'int64' ? [0, 1, 2, -1, 3, 100, -3] : [0, 1, 2, -1, 3, 0.5, 100, -3];
+    const whole = [0, 1, 2, 3, 100, ...(dtype === 'uint8' ? [] : [-1, -3])];
+    const values = /^u?int/.test(dtype) ? whole : [0, 1, 2, -1, 3, 0.5, 100, -3];
     const before = state;
     startFrom(dtype);
     const made = tensor(

@@ -154,7 +154,7 @@ describe('numbers and nested arrays', () => {
     [[1, [2]], /ragged/],
     [[[1, 2], 3], /ragged/],
     [['1'], /string is not a number/],
-    [[null], /object is not a number/],
+    [[null], /null is not a number/],
     [undefined, /undefined is not a number/],
   ])('refuses %j', (data, message) => {
     expect(() => tensor(data as never)).toThrow(message);
@@ -425,4 +425,24 @@ describe('printing', () => {
   ])('shows a %s tensor', (_, make, part) => {
     expect(inspect(make())).toContain(part);
   });
+});
+
+it.each([
+  ['uint8', 300],
+  ['uint8', -1],
+  ['int8', 128],
+  ['int16', -32_769],
+  ['int32', 2 ** 31],
+  ['int64', 2 ** 63],
+  ['int64', -(2n ** 63n) - 1n],
+] as const)('refuses a number that %s does not hold: %s', (dtype, value) => {
+  expect(() => tensor([1, value], { dtype })).toThrow(`${value} is outside of what ${dtype} holds`);
+});
+
+it('takes the ends of each integer type, and no fractions', () => {
+  expect(tensor([0, 255], { dtype: 'uint8' }).tolist()).toEqual([0, 255]);
+  expect(tensor([-128, 127], { dtype: 'int8' }).tolist()).toEqual([-128, 127]);
+  expect(tensor([-(2 ** 31), 2 ** 31 - 1], { dtype: 'int32' }).tolist()).toEqual([-(2 ** 31), 2 ** 31 - 1]);
+  expect(() => tensor([1.5], { dtype: 'int32' })).toThrow('1.5 is not an integer');
+  expect(() => tensor([null as never])).toThrow('null is not a number');
 });

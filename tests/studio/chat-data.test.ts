@@ -7,6 +7,7 @@ import type { Job, RatingsAnswer } from '../../src/studio/api.ts';
 import { type Client, openStudio, removeFolder, temporaryFolder } from '../../src/studio/studio.test-support.ts';
 import { preferenceRows } from '../../src/tasks/index.ts';
 import { trainReward } from '../../src/trainers/reward/reward.ts';
+import { otherTiny } from '../support/other-tiny.ts';
 
 const tiny = join(import.meta.dirname, '../../models/tiny');
 const root = temporaryFolder();
@@ -93,14 +94,13 @@ describe('chat', () => {
   });
 
   it('asks two models blind, takes the vote as a preference, then tells who is who', async () => {
-    const policy = join(root, 'tiny-copy');
-    symlinkSync(tiny, policy);
-    expect((await load([tiny, 'models/tiny'], reward)).state).toBe('done');
+    const other = otherTiny(join(root, 'other'));
+    expect((await load([tiny, other], reward)).state).toBe('done');
     const events = await send('blind', { blind: true });
     expect(events.filter(({ event }) => event === 'begin').every(({ data }) => data.name === undefined)).toBe(true);
     expect(events.filter(({ event }) => event === 'end').every(({ data }) => data.score === undefined)).toBe(true);
     const { json } = await client.post('/api/chat/vote', { turn: 'blind', choice: 2 });
-    expect(json.models.toSorted()).toEqual([tiny, 'models/tiny'].toSorted());
+    expect(json.models.toSorted()).toEqual([tiny, other].toSorted());
     expect(json.scores).toHaveLength(2);
     expect((await client.post('/api/chat/vote', { turn: 'blind', choice: 1 })).status).toBe(409);
     const row = JSON.parse(readFileSync(join(root, 'votes.jsonl'), 'utf8'));

@@ -337,3 +337,10 @@ it('says that the terms of an algorithm lack the policy', () => {
   expect(() => scope(() => empty.loss(batch(), policyOptions(empty), totals))).toThrow('`policy` is missing');
   expect(liveTensors()).toBe(before);
 });
+
+it('refuses options that are no numbers, where numbers are read', () => {
+  const grpo = policyAlgorithm('grpo');
+  expect(() => policyOptions(grpo, { clipLow: Number.NaN })).toThrow(/clip-low of grpo is NaN: expected a number/);
+  expect(() => policyOptions(grpo, { klCoef: '0.1' as never })).toThrow(/kl-coef of grpo is 0.1: expected a number/);
+  expect(() => policyOptions(grpo, { klTimesRatio: 1 as never })).toThrow(/expected a boolean/);
+});

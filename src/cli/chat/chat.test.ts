@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { otherTiny } from '../../../tests/support/other-tiny.ts';
 import { openDataset } from '../../data/index.ts';
 import { LanguageModel } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
@@ -93,7 +94,21 @@ describe('a chat with one model', () => {
     expect(shown).not.toMatch(/E[A-Z]{4}/);
     const loaded = await type([`/load ${file}`, '/load nowhere.json']);
     expect(loaded.conversation.turns).toHaveLength(2);
-    expect(loaded.shown).toContain('cannot be read as a conversation');
+    expect(loaded.shown).toContain('nowhere.json: there is no such file.');
+  });
+
+  it('refuses what is no conversation, and takes over the instructions of one, or that it has none', async () => {
+    const odd = { null: 'null', list: '[]', messages: '{"messages": [null]}', json: 'user: hi' };
+    for (const [name, content] of Object.entries(odd)) writeFileSync(join(folder, name), content);
+    const { shown } = await type([...Object.keys(odd).map((name) => `/load ${join(folder, name)}`), '/load /dev/zero']);
+    expect(shown.match(/is no conversation/g)).toHaveLength(3);
+    expect(shown).toContain('cannot be read as a conversation');
+    expect(shown).toContain('/dev/zero: there is no such file.');
+    const [bare, told] = [join(folder, 'bare.json'), join(folder, 'told.json')];
+    writeFileSync(bare, JSON.stringify({ messages: [{ role: 'user', content: 'hi' }] }));
+    writeFileSync(told, JSON.stringify({ messages: [{ role: 'system', content: 'Be brief.' }] }));
+    expect((await type([`/load ${told}`])).conversation.settings.system).toBe('Be brief.');
+    expect((await type(['/system Be long.', `/load ${bare}`])).conversation.settings.system).toBeUndefined();
   });
 
   it('counts a question that fails when it is asked again, and a command without its file', async () => {
@@ -123,10 +138,26 @@ describe('a chat with one model', () => {
 });
 
 describe('a blind chat', () => {
+  let other: LanguageModel;
+  beforeAll(async () => {
+    other = await LanguageModel.open(otherTiny(join(folder, 'other')), { dtype: 'float32', reusePrefixes: true });
+  });
+  afterAll(() => other.dispose());
   const two = (): [ChatModel, ChatModel] => [
     { name: 'a', model },
-    { name: 'b', model },
+    { name: 'b', model: other },
   ];
+
+  it('takes responses that are the same for a tie, and says so', async () => {
+    const votes = join(folder, 'same.jsonl');
+    const models = [
+      { name: 'a', model },
+      { name: 'b', model },
+    ] as const;
+    const { shown } = await type([question, '1'], { models, votes });
+    expect(shown).toContain('both wrote the same, so it is a tie: kept in ');
+    expect(tally(votes, ['a', 'b'])).toEqual({ wins: [0, 0], ties: 1 });
+  });
 
   it('turns votes into preferences that training reads, and counts them', async () => {
     const begun = Date.now() - 1000;

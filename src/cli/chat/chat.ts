@@ -4,7 +4,7 @@ import { AttuneError, UserError } from '../../errors.ts';
 import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
-import { describeTally, recordVote, tally, tiesFile } from '../../rewards/votes.ts';
+import { describeTally, isSame, recordVote, tally } from '../../rewards/votes.ts';
 import { ThinkingParts } from '../../text/chat/thinking-parts.ts';
 import type { Conversation } from './conversation.ts';
 import { streamResponse } from './conversation.ts';
@@ -136,7 +136,7 @@ async function answerBlind(options: ChatOptions, models: readonly [ChatModel, Ch
     return;
   }
   const named = [models[order[0]].name, models[order[1]].name] as const;
-  recordVote(votes, {
+  const file = recordVote(votes, {
     prompt,
     responses,
     models: named,
@@ -144,7 +144,8 @@ async function answerBlind(options: ChatOptions, models: readonly [ChatModel, Ch
     settings: { ...conversation.settings },
   });
   conversation.answer(responses[vote === 1 ? 1 : 0]);
-  screen.note(`kept in ${vote === 'tie' ? tiesFile(votes) : votes}; /results shows the tally`);
+  const same = vote !== 'tie' && isSame(responses) ? 'both wrote the same, so it is a tie: ' : '';
+  screen.note(`${same}kept in ${file}; /results shows the tally`);
 }
 
 /** 1 or 2 for the better response, = for a tie, s to skip; undefined without a vote. */

@@ -1,5 +1,5 @@
 /** A conversation: its turns and settings, without a terminal. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { UserError } from '../../errors.ts';
 import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import type { Message } from '../../text/index.ts';
@@ -70,22 +70,30 @@ export class Conversation {
   }
 
   load(path: string): void {
-    let read: { messages?: Message[] };
-    try {
-      read = JSON.parse(readFileSync(path, 'utf8'));
-    } catch (error) {
-      throw new UserError(`${path} cannot be read as a conversation: ${(error as Error).message}`);
-    }
-    const { messages } = read;
-    if (
-      !Array.isArray(messages) ||
-      messages.some(({ role, content }) => typeof role !== 'string' || typeof content !== 'string')
-    )
+    const messages = (jsonIn(path) as { messages?: unknown } | null)?.messages;
+    if (!Array.isArray(messages) || !messages.every(isMessage))
       throw new UserError(`${path} is no conversation: it has no list of messages with role and content.`);
     const [first] = messages;
-    if (first?.role === 'system') this.settings.system = first.content;
+    // Also where it has none: the conversation goes on as it was, not under the instructions of this one.
+    this.settings.system = first?.role === 'system' ? first.content : undefined;
     this.#turns = messages.filter(({ role }) => role !== 'system');
   }
+}
+
+function jsonIn(path: string): unknown {
+  // A device or a pipe could be read for ever.
+  const isFile = statSync(path, { throwIfNoEntry: false })?.isFile();
+  if (isFile !== true) throw new UserError(`${path}: there is no such file.`);
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch (error) {
+    throw new UserError(`${path} cannot be read as a conversation: ${(error as Error).message}`);
+  }
+}
+
+function isMessage(value: unknown): value is Message {
+  const { role, content } = (value ?? {}) as Partial<Message>;
+  return typeof role === 'string' && typeof content === 'string';
 }
 
 /**

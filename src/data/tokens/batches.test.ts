@@ -206,3 +206,9 @@ describe('Batches', () => {
     await expect(Array.fromAsync(new Batches(broken, { batchSize: 2 }))).rejects.toThrow('disk gone');
   });
 });
+
+it('refuses misspelt options, and positions that there cannot be', () => {
+  const misspelt = { batchSize: 1, epocs: 3 } as never;
+  expect(() => new Batches(store(3), misspelt)).toThrow(/"epocs". Did you mean "epochs"/);
+  expect(() => new Batches(store(3), { batchSize: 1 }).seek({ epoch: -1, examples: 2 })).toThrow(/epoch -1: expected/);
+});

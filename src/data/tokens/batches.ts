@@ -8,8 +8,8 @@
  * A position is counted in examples, so that a run may go on with batches of another size: what is left of the epoch is
  * cut anew from there. The next batches are read while a step runs, so that a step never waits for data.
  */
-import { above, checkArguments, integer, oneOf, type Rule, whole } from '../../arguments.ts';
-import { UserError } from '../../errors.ts';
+import { above, checkArguments, flag, integer, oneOf, type Rule, whole } from '../../arguments.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
 import { type Batch, packBatch } from './batch.ts';
 import type { TokenStore } from './store.ts';
@@ -53,10 +53,12 @@ interface EpochPlan {
 /** Examples are sorted by length within windows of this many batches, so that an epoch is not one long sorted run. */
 const windowBatches = 64;
 
-const optionRules: Partial<Record<keyof BatchOptions, Rule>> = {
+const optionRules: Record<keyof BatchOptions, Rule> = {
   batchSize: whole(1),
   tokenBudget: whole(1),
   order: oneOf(['shuffled', 'sequential', 'replacement']),
+  lengthAware: flag,
+  dropLast: flag,
   seed: integer,
   epochs: above(0),
   rank: whole(0),
@@ -75,6 +77,7 @@ export class Batches implements AsyncIterable<Batch> {
 
   constructor(store: Store, options: BatchOptions) {
     checkArguments('Batches', options, optionRules);
+    checkNames('Batches', options, Object.keys(optionRules));
     const { rank = 0, world = 1 } = options;
     if (options.batchSize === undefined && options.tokenBudget === undefined) {
       throw new UserError('A batch needs a size: batchSize (examples) or tokenBudget (tokens).');
@@ -90,6 +93,7 @@ export class Batches implements AsyncIterable<Batch> {
   }
 
   seek(state: BatchState): void {
+    checkArguments('Batches.seek', state, { epoch: whole(0), examples: whole(0) }, ['epoch', 'examples']);
     this.#state = { epoch: state.epoch, examples: state.examples };
   }
 

@@ -8,7 +8,7 @@ import { read } from 'node:fs';
 import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
-import { AttuneError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
 import type { Tally } from '../tally.ts';
 import { packRecord, recordTokens, type TokenRecord, unpackRecord } from './record.ts';
@@ -84,7 +84,10 @@ export class TokenStore {
 
   /** Records by number, in the order asked. They share one buffer and are read in parallel, off this thread. */
   async records(indices: ArrayLike<number>): Promise<TokenRecord[]> {
+    if (this.#file.fd < 0) throw new AttuneError('The token store is closed.');
     const spans = Array.from(indices, (index) => {
+      if (!(Number.isInteger(index) && index >= 0 && index < this.length))
+        throw new UserError(`The token store has ${this.length} records, from 0 on: there is none at ${index}.`);
       const start = this.#starts[index] as number;
       return { start, bytes: (this.#starts[index + 1] as number) - start };
     });

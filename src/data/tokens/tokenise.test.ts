@@ -129,6 +129,14 @@ describe('tokenise', () => {
     expect(tokenCacheFolder()).toMatch(/attune\/tokens$/);
     if (ATTUNE_CACHE !== undefined) process.env.ATTUNE_CACHE = ATTUNE_CACHE;
   });
+
+  it('says that a record is not there, and that a store is closed', async () => {
+    const store = await tokenise(await open(20), wordsTokenizer(), { cache: fresh() });
+    for (const index of [-1, 20, 0.5])
+      await expect(store.records([index])).rejects.toThrow(`20 records, from 0 on: there is none at ${index}`);
+    await store.close();
+    await expect(store.records([0])).rejects.toThrow('The token store is closed.');
+  });
 });
 
 function flip(path: string, at: number): void {

@@ -142,9 +142,13 @@ export class Sampler {
     return submission;
   }
 
-  /** Throws QueueFullError where so many further responses may not wait. */
+  /** Throws QueueFullError where so many further responses may not wait now, and UserError where they never may. */
   checkQueue(responses: number): void {
     const { maxWaiting = Number.POSITIVE_INFINITY } = this.#options;
+    if (responses > maxWaiting)
+      throw new UserError(
+        `${responses} responses at once are more than the ${maxWaiting} that may wait here. Ask for fewer at a time, or give the server a larger --max-queue (a sampler a larger maxWaiting).`,
+      );
     if (this.waiting + responses > maxWaiting)
       throw new QueueFullError(
         `${this.waiting} responses wait for a slot already; this sampler lets at most ${maxWaiting} wait. Try again later.`,

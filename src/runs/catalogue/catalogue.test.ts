@@ -115,6 +115,9 @@ describe('the catalogue', () => {
     expect(tagRun(first as (typeof all)[0], ['keep', 'old'])).toEqual(['keep', 'old']);
     expect(chooseRuns(listCatalogue(root, options), ['#keep']).map(({ path }) => path)).toEqual([join(root, 'x/a')]);
     expect(() => tagRun(first as (typeof all)[0], ['new', ' '])).toThrow(/this one is empty/);
+    for (const odd of ['<b>', '#keep', 'two\nlines', 'x'.repeat(65)])
+      expect(() => tagRun(first as (typeof all)[0], [odd]), odd).toThrow(/A tag begins with a letter or a digit/);
+    expect(tagRun(first as (typeof all)[0], ['keep', 'old', 'lr=1e-5', '-lr=1e-5'])).toEqual(['keep', 'old']);
     expect(chooseRuns(listCatalogue(root, options), ['#new'])).toEqual([]);
     const now = Date.parse('2026-05-02T00:00:00.000Z');
     expect(oldEnough(all, '30d', now).map(({ path }) => path)).toEqual([join(root, 'x/a')]);

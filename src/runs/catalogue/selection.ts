@@ -31,13 +31,20 @@ export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now
   return runs.filter(({ created }) => now - Date.parse(created) > Number(amount) * size);
 }
 
+/** A leading `-` takes a tag off, a leading `#` names it, and a line break would cut a list in two. */
+const isTag = /^[\p{L}\p{N}]\P{C}{0,63}$/u;
+
 /** Adds tags; a leading `-` removes one. Returns the run's tags. */
 export function tagRun(run: RunEntry, changes: readonly string[]): string[] {
   const tags = new Set(run.tags);
   for (const change of changes) {
     if (change.trim() === '') throw new UserError('A tag is a word; this one is empty.');
     if (change.startsWith('-')) tags.delete(change.slice(1));
-    else tags.add(change);
+    else if (isTag.test(change)) tags.add(change);
+    else
+      throw new UserError(
+        `A tag begins with a letter or a digit and has at most 64 characters, on one line: ${JSON.stringify(change)} cannot be one.`,
+      );
   }
   const list = [...tags].sort();
   if (changes.length > 0) writeJson(join(run.path, tagsFile), list);

@@ -1,10 +1,9 @@
 /** Routes of the chat: load, send, stop, vote, rate. */
 import { existsSync, readFileSync } from 'node:fs';
-import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { appendLine } from '../../line-file.ts';
-import { recordVote, tally, tiesFile } from '../../rewards/votes.ts';
+import { recordVote, tally, tiesFile, voter } from '../../rewards/votes.ts';
 import { ApiError } from '../../serve/api-error.ts';
 import type { ChatRateAnswer, ChatVoteAnswer, VotesAnswer } from '../api/chat.ts';
 import type { Root } from '../http/folder.ts';
@@ -78,7 +77,7 @@ function rate(path: string, turns: Turns, body: unknown): ChatRateAnswer {
   const turn = turns.find(name);
   const reply = turn.sides[side];
   if (reply === undefined) throw new ApiError(409, 'There is no reply to rate yet.', { code: 'conflict' });
-  const about = { model: reply.model, voter: userInfo().username, time: new Date().toISOString() };
+  const about = { model: reply.model, voter: voter(), time: new Date().toISOString() };
   const row = { prompt: turn.messages, completion: reply.text, label: good, ...about };
   appendLine(path, row);
   return { path: shownHere(path), total: lines(path) };

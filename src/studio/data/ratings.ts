@@ -6,11 +6,11 @@
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { userInfo } from 'node:os';
 import { basename, join } from 'node:path';
 import { makeFolder } from '../../folder.ts';
 import { appendLine } from '../../line-file.ts';
 import { wilson } from '../../rewards/error-analysis.ts';
+import { voter } from '../../rewards/votes.ts';
 import type { DataExample, ExportRatingsAnswer, Rating, RatingTally } from '../api/data.ts';
 import { shownHere } from '../http/shown.ts';
 
@@ -89,7 +89,7 @@ export class RatingFile {
   }
 
   add(rating: Omit<Kept, 'time' | 'voter'>): Rating {
-    const kept: Kept = { ...rating, voter: userInfo().username, time: Date.now() };
+    const kept: Kept = { ...rating, voter: voter(), time: Date.now() };
     this.#append(kept);
     return kept;
   }

@@ -1,4 +1,4 @@
-/** Changes to runs: stop, resume, tag, delete. */
+/** Changes to runs: stop, tag, delete. */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { z } from 'zod';
@@ -7,14 +7,10 @@ import { type Doomed, planRemoval, planSnapshot, remove } from '../../runs/catal
 import { tagRun } from '../../runs/catalogue/selection.ts';
 import { lockHolder, openRun } from '../../runs/index.ts';
 import { ApiError } from '../../serve/api-error.ts';
-import type { DeleteAnswer, DeletePlan, ResumeAnswer, StopAnswer, TagAnswer } from '../api/runs.ts';
-import type { Processes } from '../commands/processes.ts';
-import type { Above } from '../commands/verbs.ts';
+import type { DeleteAnswer, DeletePlan, StopAnswer, TagAnswer } from '../api/runs.ts';
 import { parsed } from '../http/router.ts';
 import type { Catalogue } from './catalogue.ts';
-import { isSaved } from './detail.ts';
-
-const conflict = (message: string) => new ApiError(409, message, { code: 'conflict' });
+import { conflict } from './resume.ts';
 
 /** Processes that were asked to stop: a second interrupt would make them leave at once, without saving. */
 const asked = new Set<string>();
@@ -34,19 +30,7 @@ export function stopRun({ path, name }: RunEntry): StopAnswer {
   return { asked: true };
 }
 
-export function resumeRun(catalogue: Catalogue, entry: RunEntry, above: Above, processes: Processes): ResumeAnswer {
-  const { command = '' } = openRun(entry.path).info ?? {};
-  if (!above.verbs.some(({ name }) => command === `train ${name}`))
-    throw conflict(`${entry.name} is no run that can be resumed from here.`);
-  if (entry.state === 'running') throw conflict(`${entry.name} is running.`);
-  if (!isSaved(entry)) throw conflict(`${entry.name} has saved no checkpoint to go on from.`);
-  const args = [...command.split(' '), '--resume-from', entry.path];
-  processes.detach(args);
-  catalogue.changed();
-  return { runId: catalogue.idOf(entry), commandLine: processes.shown(args) };
-}
-
-const tagRequest = z.object({ tags: z.array(z.string().regex(/^-?[\p{L}\p{N}][\p{L}\p{N}._ -]{0,63}$/u)).max(32) });
+const tagRequest = z.object({ tags: z.array(z.string()).max(32) });
 
 export function tag(catalogue: Catalogue, entry: RunEntry, body: unknown): TagAnswer {
   const tags = tagRun(entry, parsed(tagRequest, body).tags);

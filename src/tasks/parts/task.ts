@@ -7,7 +7,8 @@
  * A task file states three things with `defineTask`: how a problem is posed, how it is worked (which gives the answer
  * and the steps), and how a response is checked. All else follows from these.
  */
-import { UserError } from '../../errors.ts';
+import { call, checkArguments, filledText, flag, type Rule, text, whole } from '../../arguments.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
 import { respond, type Style } from './format.ts';
 import { Pen, type Solution } from './solution.ts';
@@ -57,8 +58,14 @@ export interface TaskDefinition<Meta> {
   balancedSlips?: boolean;
 }
 
+const definitionRules: Record<keyof TaskDefinition<unknown>, Rule> = {
+  ...{ name: filledText, summary: text, levels: whole(1), pose: call, work: call, check: call, balancedSlips: flag },
+};
+
 /** Makes a task of your own from how its problems are posed, worked and checked. */
 export function defineTask<Meta>(definition: TaskDefinition<Meta>): Task {
+  checkArguments('defineTask', definition, definitionRules, ['name', 'pose', 'work', 'check']);
+  checkNames('defineTask', definition, Object.keys(definitionRules));
   const { name, summary, levels = 5 } = definition;
   // Only the definition knows the type of its meta; elsewhere it is opaque JSON.
   const metaOf = (example: Pick<Example, 'meta'>) => example.meta as Meta;

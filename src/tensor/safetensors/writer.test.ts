@@ -64,3 +64,8 @@ describe('writing', () => {
     expect(openSafetensors(path).tensor('x').tolist()).toEqual([1, 1, 1, 1]);
   });
 });
+
+it('says that a folder is not there', () => {
+  const path = at('nowhere/x.safetensors');
+  expect(() => writeSafetensors(path, [['x', ones([1])]])).toThrow(`${path}: there is no folder ${at('nowhere')}`);
+});

@@ -47,9 +47,19 @@ export function writeSafetensors(
 
 let temporaries = 0;
 
+function opened(path: string, temporary: string): number {
+  try {
+    return openSync(temporary, 'w');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== 'ENOENT' && code !== 'ENOTDIR') throw error;
+    throw new SafetensorsError(`${path}: there is no folder ${dirname(path)}`, { cause: error });
+  }
+}
+
 function writeAtomically(path: string, fill: (write: (bytes: Uint8Array) => void) => void): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}-${temporaries++}.tmp`);
-  const file = openSync(temporary, 'w');
+  const file = opened(path, temporary);
   try {
     fill((bytes) => {
       for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at, Math.min(bytes.length - at, 2 ** 30));

@@ -72,3 +72,10 @@ describe('trainBpe', () => {
     expect(existsSync(folder)).toBe(false);
   });
 });
+
+it('names what a program left out or misspelt, before a text is read', async () => {
+  const train = (options: object, texts: unknown[] = ['a b']) => trainBpe(texts as string[], options as never);
+  await expect(train({ vocabSize: 300 })).rejects.toThrow(/trainBpe: out is missing: expected text/);
+  await expect(train({ out: 'x', vocabSize: 300, minFrequncy: 3 })).rejects.toThrow(/Did you mean "minFrequency"/);
+  await expect(train({ out: 'x', vocabSize: 300 }, [1])).rejects.toThrow(/a text to train on is number: expected text/);
+});

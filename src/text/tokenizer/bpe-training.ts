@@ -7,7 +7,8 @@ import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { byteLevelAlphabet, byteLevelPreTokenizer, Tokenizer as NativeTokenizer } from 'tokenizers';
-import { UserError } from '../../errors.ts';
+import { anything, checkArguments, filledText, list, type Rule, signal, text, whole } from '../../arguments.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import { patternRisk } from '../../pattern.ts';
 import type { Progress } from '../../progress.ts';
 import { ChatTemplate, type Message, plainChatTemplate } from '../chat/chat.ts';
@@ -39,6 +40,12 @@ export interface TrainBpeOptions {
   signal?: AbortSignal;
 }
 
+const optionRules: Record<keyof TrainBpeOptions, Rule> = {
+  ...{ out: filledText, vocabSize: anything, specialTokens: list(filledText), eosToken: text, padToken: text },
+  ...{ bosToken: text, minFrequency: whole(1), pattern: text, progress: anything, signal },
+  chatTemplate: { fits: (value) => value === null || text.fits(value), wanted: 'text, or null for none' },
+};
+
 const CHARACTERS_BETWEEN_PAUSES = 1_000_000;
 const BYTES = 256;
 
@@ -47,6 +54,8 @@ export async function trainBpe(
   texts: AsyncIterable<string> | Iterable<string>,
   options: TrainBpeOptions,
 ): Promise<Tokenizer> {
+  checkArguments('trainBpe', options, optionRules, ['out', 'vocabSize']);
+  checkNames('trainBpe', options, Object.keys(optionRules));
   const special = [...new Set(options.specialTokens ?? ['<|endoftext|>', '<|im_start|>', '<|im_end|>'])];
   const roles = tokenRoles(special, options);
   const smallest = special.length + BYTES;
@@ -119,6 +128,7 @@ async function countWords(
   const bar = options.progress?.start('reading texts', undefined, 'texts');
   let sincePause = 0;
   for await (const text of texts) {
+    if (typeof text !== 'string') throw new UserError(`trainBpe: a text to train on is ${typeof text}: expected text.`);
     for (const word of pieces(text)) counts.set(word, (counts.get(word) ?? 0) + 1);
     bar?.advance(1);
     sincePause += text.length;

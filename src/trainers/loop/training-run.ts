@@ -7,8 +7,9 @@
  *
  * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed.
  */
+import { call, checkArguments, filledText, type Rule, signal } from '../../arguments.ts';
 import type { DatasetSpec } from '../../data/index.ts';
-import { AttuneError, UserError } from '../../errors.ts';
+import { AttuneError, checkNames, UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Run, RunOptions } from '../../runs/index.ts';
@@ -34,8 +35,17 @@ const optionNames: Record<keyof TrainerOptions, true> = {
   ...{ dataset: true, evalDataset: true, signal: true, progress: true, onStep: true, cache: true, run: true },
   ...{ checkpointName: true, worksAhead: true },
 };
-/** The options of every trainer. */
-export const trainerOptionNames: readonly string[] = Object.keys(optionNames);
+const optionRules: Partial<Record<keyof TrainerOptions, Rule>> = {
+  ...{ signal, onStep: call, checkpointName: call },
+  progress: { fits: (value) => call.fits((value as Progress | null)?.start), wanted: 'an object with start' },
+  cache: { fits: (value) => value === false || filledText.fits(value), wanted: 'a folder, or false for none' },
+};
+
+/** Refuses, before anything is loaded, what a trainer would stumble over in a step. */
+export function checkTrainerOptions(trainer: string, options: TrainerOptions, own: readonly string[]): void {
+  checkArguments(trainer, options, optionRules);
+  checkNames(trainer, options, [...Object.keys(optionNames), ...own]);
+}
 
 export interface TrainingParts {
   /** `trainLoop(task, options)`; it starts with the first step requested. */

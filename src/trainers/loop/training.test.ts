@@ -47,6 +47,18 @@ describe('a training', () => {
     await expect(trainPreference(unknown, options)).rejects.toThrow(/metricForBestModel/);
   });
 
+  it('refuses what is no callback or signal before it loads anything', async () => {
+    const given = { ...pairs, model: join(folder, 'not there') };
+    const start = (wrong: unknown) => trainPreference(given, wrong as never).then();
+    await expect(start(null)).rejects.toThrow(/^trainPreference takes an object with signal.*, not null/);
+    await expect(start({ signal: 'now' })).rejects.toThrow(/signal "now": expected an AbortSignal/);
+    await expect(start({ onStep: 3 })).rejects.toThrow(/onStep 3: expected a function/);
+    await expect(start({ onSamples: 3 })).rejects.toThrow(/onSamples 3: expected a function/);
+    await expect(start({ progress: () => {} })).rejects.toThrow(/progress a function: expected an object with start/);
+    const policy = trainPolicy({ ...quiet, model: given.model, task: 'gcd' }, { onStart: 'x' } as never);
+    await expect(policy.then()).rejects.toThrow(/onStart "x": expected a function/);
+  });
+
   it('trains when it is awaited, and frees what it loaded', async () => {
     const before = await settledTensors();
     const result = await trainPreference({ ...pairs, runName: 'awaited', evalSteps: -1 }, options);

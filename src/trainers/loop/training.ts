@@ -7,11 +7,11 @@
  * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed. The model is freed at the
  * end; to use it afterwards, open the run: `using run = await trainReward({ … }).open()`.
  */
-import { AttuneError, checkNames } from '../../errors.ts';
+import { AttuneError } from '../../errors.ts';
 import { type ConfigSchema, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import { camelCase } from '../../spelling.ts';
 import type { TrainResult, TrainStep } from './task.ts';
-import { separateRows, type TrainerOptions, type TrainingRun, trainerOptionNames } from './training-run.ts';
+import { checkTrainerOptions, separateRows, type TrainerOptions, type TrainingRun } from './training-run.ts';
 
 /** Metrics by name: those that every run of this kind has, and others that it logs. */
 export type Measured<Name extends string> = { readonly [name in Name]: number } & Readonly<Record<string, number>>;
@@ -102,7 +102,7 @@ export function trainingOf<Step extends TrainStep, S extends ConfigSchema, Optio
   options: Options,
 ): Training<Step> {
   return new Training(async () => {
-    checkNames(camelCase(command.replace(' ', '-')), options, [...trainerOptionNames, ...own]);
+    checkTrainerOptions(camelCase(command.replace(' ', '-')), options, own);
     check?.(options);
     const { flags, given } = separateRows(input, options);
     named?.(flags);

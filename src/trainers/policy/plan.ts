@@ -15,6 +15,7 @@ import { type ModelPlan, modelPlan, type PlanOptions } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig } from './config.ts';
+import { checkGivenRewards } from './rules.ts';
 import { plannedSteps, stepsOf } from './steps.ts';
 
 /** Prompts are short enough that a whole response fits behind them: the model has so many positions and no more. */
@@ -91,7 +92,9 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   if (resume !== undefined) {
     const { maxSteps } = plannedSteps(config, prompts);
     const task = {
-      ...{ dataFingerprint: prompts.fingerprint, restore: () => {} },
+      dataFingerprint: prompts.fingerprint,
+      // Of a plan nobody hands rewards over.
+      restore: (state: unknown) => checkGivenRewards((state as { given?: string[] } | undefined)?.given, []),
       heldOutFingerprint: evaluation.length === 0 ? undefined : promptsFingerprint(evaluation),
       // The prompts that are left are counted by the run: here only --max-steps can be too few.
       ...{ totalSteps: maxSteps ?? Number.POSITIVE_INFINITY, limits: ['maxSteps'] as const },

@@ -81,9 +81,11 @@ export function trainPolicy(
 
 const own = ['rewards', 'sampler', 'onStart', 'onRewardFailure'];
 
-function check({ rewards = [] }: PolicyTrainerOptions): void {
+function check({ rewards, sampler, onStart, onRewardFailure }: PolicyTrainerOptions): void {
   const reward: Rule = { fits: (value) => call.fits(value) || anyScorer.fits(value), wanted: 'a function or a scorer' };
-  checkArguments('trainPolicy', { rewards }, { rewards: list(reward) });
+  const given = { rewards, sampler, onStart, onRewardFailure };
+  const rules = { rewards: list(reward), sampler: call, onStart: call, onRewardFailure: call };
+  checkArguments('trainPolicy', given, rules);
 }
 
 function named(flags: Record<string, unknown>): void {
@@ -150,6 +152,7 @@ export function startPolicy(
       critic,
       prompts,
       scorer,
+      given: extra.map(({ name }) => name),
       optimizer,
       world,
       plannedSteps: plannedSteps(config, prompts),

@@ -7,9 +7,12 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { loadModelFolder } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
-import { openRun } from '../../runs/index.ts';
+import type { RewardFunction } from '../../rewards/index.ts';
+import { findCheckpoint, openRun, resolveConfig } from '../../runs/index.ts';
+import { checkpointConfig } from '../../runs/resume.ts';
 import { RolloutStore } from '../../runs/store/rollouts.ts';
-import type { PolicyInput } from './config.ts';
+import { type PolicyInput, policySchema } from './config.ts';
+import { policyPlan } from './plan.ts';
 import { trainPolicy } from './policy.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-policy-resume-'));
@@ -200,6 +203,34 @@ describe('other tasks', () => {
     const second = await goOn(run, other);
     expect(openRun(second.folder).metrics().at(-1)).toMatchObject({ 'train/level_lcm': 2 });
   });
+});
+
+it('goes on with the rewards that the program handed over, and with no others', async () => {
+  const begun = {
+    model,
+    ...small,
+    task: 'gcd',
+    evalSteps: -1,
+    maxSteps: 1,
+    saveSteps: 1,
+    outputDir: join(folder, 'runs'),
+  };
+  const goOn = (run: string, rewards: readonly RewardFunction[], maxSteps = 2) =>
+    trainPolicy({ resumeFrom: run, maxSteps }, { rewards, run: { curves: false } });
+  const { folder: run } = await trainPolicy({ ...begun, runName: 'given' }, { rewards: [byLength] });
+  const lost =
+    /trained on rewards of a program.*byLength.*None is given now.*trainPolicy\(\{ resumeFrom \}, \{ rewards \}\)/;
+  await expect(goOn(run, [])).rejects.toThrow(lost);
+  await expect(goOn(run, [(items) => items.map(() => 0)])).rejects.toThrow(/byLength\. Given now: function_0\./);
+  const resume = await findCheckpoint(run);
+  const { config } = resolveConfig(policySchema, { checkpoint: checkpointConfig(resume) });
+  await expect(policyPlan({ ...config, maxSteps: 2 }, { resume })).rejects.toThrow(lost);
+  expect((await goOn(run, [byLength])).step).toBe(2);
+  const { folder: plain } = await trainPolicy({ ...begun, runName: 'not given' });
+  await expect(goOn(plain, [byLength])).rejects.toThrow(/byLength are no part of what this run was trained on/);
+  // Earlier checkpoints do not say.
+  forget(join(run, 'step-2'), ({ task }) => delete (task as Record<string, unknown>).given);
+  expect((await goOn(run, [], 3)).step).toBe(3);
 });
 
 it('goes on with a critic beside adapters, and the checkpoint loads as a model without it', async () => {

@@ -1,5 +1,6 @@
 /** Which options of a policy run it would not read. What an algorithm does not read, `policyOptions` refuses. */
 import { usesReference } from '../../algorithms/index.ts';
+import { UserError } from '../../errors.ts';
 import type { UnreadRule } from '../../runs/index.ts';
 import { bestRules, cadenceRules, loraRules } from '../rules.ts';
 import { type AlgorithmConfig, algorithmOf } from './algorithm-options.ts';
@@ -142,3 +143,17 @@ export const policyRules: readonly UnreadRule<Config>[] = [
     because: 'nothing is truncated without --top-p, --top-k or --min-p',
   },
 ];
+
+/** Refuses to go on without the rewards that a program handed over, or with others: it would be another objective. */
+export function checkGivenRewards(before: readonly string[] | undefined, now: readonly string[]): void {
+  if (before === undefined || before.toSorted().join('\n') === now.toSorted().join('\n')) return;
+  if (before.length === 0)
+    throw new UserError(
+      `The rewards ${now.join(', ')} are no part of what this run was trained on so far. Leave them out, or start a new run from the checkpoint with --model.`,
+    );
+  throw new UserError(
+    `This run was trained on rewards of a program, which a checkpoint does not hold: ${before.join(', ')}. ` +
+      `${now.length === 0 ? 'None is given now' : `Given now: ${now.join(', ')}`}. ` +
+      'Go on from a program that hands them over: trainPolicy({ resumeFrom }, { rewards }).',
+  );
+}

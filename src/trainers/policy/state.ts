@@ -16,6 +16,8 @@ export interface PolicyState {
   taken: { steps: number; prompts: number };
   /** Responses so far, and those that the reward model could not read whole. Earlier checkpoints do not count them. */
   scored?: { responses: number; truncated: number };
+  /** Names of the rewards that a program handed over: no option names them. Earlier checkpoints do not say. */
+  given?: readonly string[];
 }
 
 /** Checkpoints of version 0.1, and such as were written by hand, do not say how many prompts were answered. */

@@ -27,6 +27,7 @@ import { computeAdvantages, dropUniformGroups, needsMeasures, responseKl } from 
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { backwardRollouts } from './loss.ts';
+import { checkGivenRewards } from './rules.ts';
 import { checkedState, type PolicyState } from './state.ts';
 import type { PlannedSteps } from './steps.ts';
 
@@ -44,6 +45,8 @@ export interface PolicyParts {
   /** This process alone unless given. */
   world?: World;
   scorer: RewardScorer;
+  /** Names of those of its rewards that a program handed over. */
+  given?: readonly string[];
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
   evaluate?: (step: number) => Promise<Record<string, number>>;
@@ -333,10 +336,12 @@ export class PolicyTask implements TrainTask {
   state(): PolicyState {
     const prompts = this.#parts.prompts.state();
     const [taken, scored] = [{ ...this.#taken }, { ...this.#scored }];
-    return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken, scored };
+    const { given = [] } = this.#parts;
+    return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken, scored, given };
   }
   restore(state: unknown): void {
-    const { prompts, rewards, klCoef, taken, scored } = checkedState(state);
+    const { prompts, rewards, klCoef, taken, scored, given } = checkedState(state);
+    checkGivenRewards(given, this.#parts.given ?? []);
     this.#taken = { ...taken };
     this.#scored = { responses: 0, truncated: 0, ...scored };
     this.#parts.prompts.restore(prompts);

@@ -4,7 +4,9 @@
  *     const run = await trainPreference({ model: './base', dataset: 'pairs.jsonl', loss: 'dpo', beta: 0.1, lora: true });
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
  */
+
 import { type PreferenceLoss, useLoss } from '../../algorithms/index.ts';
+import { call, checkArguments } from '../../arguments.ts';
 import { type Batch, packBatch, type TokenStore } from '../../data/index.ts';
 import { makeOptimizer, type WorldAdamW } from '../../dist/shard/optimizer.ts';
 import type { World } from '../../dist/world.ts';
@@ -46,10 +48,14 @@ export function trainPreference(
   options: PreferenceTrainerOptions = {},
 ): Training<PreferenceStep> {
   return trainingOf(
-    { command: 'train preference', schema: preferenceSchema, start: startPreference, named, own: ['onSamples'] },
+    { command: 'train preference', schema: preferenceSchema, start: startPreference, named, own: ['onSamples'], check },
     input,
     options,
   );
+}
+
+function check({ onSamples }: PreferenceTrainerOptions): void {
+  checkArguments('trainPreference', { onSamples }, { onSamples: call });
 }
 
 function named(flags: Record<string, unknown>): void {

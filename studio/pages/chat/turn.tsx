@@ -45,7 +45,7 @@ export function TurnView({ turn, isLast, votes, onEdit, onAgain, onVote, onRate 
             key={side === 0 ? 'first' : 'second'}
             reply={reply}
             title={titleOf(turn, side)}
-            won={turn.vote === side + 1}
+            won={turn.vote === side + 1 && !isSame(turn)}
             isBlind={turn.blind && turn.vote === undefined}
             onRate={turn.replies.length === 1 && !busy && canChange ? (good) => onRate(side, good) : undefined}
           />
@@ -69,6 +69,7 @@ export function TurnView({ turn, isLast, votes, onEdit, onAgain, onVote, onRate 
       )}
       {isLast && turn.vote !== undefined && votes?.models && votes.wins && (
         <p class="small muted center" role="status">
+          {isSame(turn) && (turn.vote === 1 || turn.vote === 2) && 'Both wrote the same, which counts as equal. '}
           So far: {shortModel(votes.models[0])} {votes.wins[0]}, {shortModel(votes.models[1])} {votes.wins[1]}, equal{' '}
           {votes.ties ?? 0}
         </p>
@@ -83,6 +84,10 @@ export function TurnView({ turn, isLast, votes, onEdit, onAgain, onVote, onRate 
     </section>
   );
 }
+
+/** A vote on two replies that are the same is kept as a tie. */
+const isSame = ({ replies: [first, second] }: Turn) =>
+  first !== undefined && second !== undefined && first.text === second.text && first.thinking === second.thinking;
 
 /** A blind turn tells no names before the vote. */
 function titleOf({ blind, vote, replies }: Turn, side: number): string {

@@ -63,7 +63,7 @@ function Datasets() {
               makes some:
             </p>
             <Command
-              text={`${session.value?.attune ?? 'attune'} tasks generate pairs --tasks chain_sum --out pairs.jsonl`}
+              text={`${session.value?.attune ?? 'attune'} tasks generate --kind preference --tasks chain_sum --count 1000 --out pairs.jsonl`}
             />
           </Empty>
         </div>

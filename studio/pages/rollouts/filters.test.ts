@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { askedFor, filtersSet, nearestStep } from './filters.ts';
+import { askedFor, filtersSet, nearestStep, nothingWords, runToShow } from './filters.ts';
 
 describe('filters', () => {
   it('pass on what is set, and nothing of what is open', () =>
@@ -23,5 +23,24 @@ describe('filters', () => {
   it('find the step nearest to the one picked', () => {
     expect([0, 7, 8, 99].map((step) => nearestStep([5, 10, 20], step))).toEqual([5, 5, 10, 20]);
     expect(nearestStep([], 3)).toBeUndefined();
+  });
+});
+
+describe('a run', () => {
+  it('that has no responses at all blames no filter', () => {
+    expect(nothingWords({ open: '3' }, false)).toBe('This run stored no responses.');
+    expect(nothingWords({ eval: '1' }, true)).toBe('This run has not stored held-out responses yet.');
+    expect(nothingWords({ q: 'x' }, false)).toBe('No response fits the filters.');
+    expect(nothingWords({ step: '4', eval: '1' }, true)).toBe('No response fits the filters.');
+  });
+
+  it('is shown unasked if it was written last and took a step', () => {
+    const run = (name: string, updated: number, step: number, hasRollouts = true) => ({
+      ...{ name, updated, step, hasRollouts },
+    });
+    const runs = [run('failed', 9, 0), run('older', 3, 5), run('newest', 7, 2), run('without', 8, 2, false)];
+    expect(runToShow(runs)?.name).toBe('newest');
+    expect(runToShow(runs.slice(0, 1))?.name).toBe('failed');
+    expect(runToShow([])).toBeUndefined();
   });
 });

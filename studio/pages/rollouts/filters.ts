@@ -1,5 +1,5 @@
 /** The filters of the table as the address holds them, and as the server is asked. */
-import type { RolloutSort } from '../../../src/studio/api.ts';
+import type { RolloutSort, RunRow } from '../../../src/studio/api.ts';
 import type { Query } from '../../app/router.ts';
 import type { Values } from '../../wire/requests.ts';
 
@@ -43,6 +43,23 @@ export function askedFor(query: Query): Values {
 /** How many filters are set besides the search and the step, for the button that shows them. */
 export const filtersSet = (query: Query) =>
   filterNames.filter((name) => name !== 'q' && name !== 'step' && query[name]).length;
+
+/** What to say where there is no response: a run may have none at all, which no filter is to blame for. */
+export function nothingWords(query: Query, isRunning: boolean): string {
+  if (filterNames.some((name) => query[name])) return 'No response fits the filters.';
+  const what = query.eval ? 'held-out responses' : 'responses';
+  return isRunning ? `This run has not stored ${what} yet.` : `This run stored no ${what}.`;
+}
+
+/** The run that is shown where none is named: the one last written of those that took a step, else of all with rollouts. */
+export function runToShow<Run extends Pick<RunRow, 'hasRollouts' | 'step' | 'updated'>>(
+  runs: readonly Run[],
+): Run | undefined {
+  const [newest] = runs
+    .filter(({ hasRollouts }) => hasRollouts)
+    .toSorted((a, b) => Number(b.step > 0) - Number(a.step > 0) || b.updated - a.updated);
+  return newest;
+}
 
 /** The address without any filter. */
 export const noFilters = Object.fromEntries(filterNames.map((name) => [name, undefined]));

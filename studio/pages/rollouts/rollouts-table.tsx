@@ -6,6 +6,7 @@ import { Explain } from '../../parts/explain.tsx';
 import { Num } from '../../parts/figures.tsx';
 import { Waiting } from '../../parts/page-parts.tsx';
 import { type Column, Table } from '../../parts/table.tsx';
+import { nothingWords } from './filters.ts';
 import type { Rollouts } from './use-rollouts.ts';
 
 const stepColumn: Column<RolloutRow, RolloutSort> = {
@@ -22,9 +23,11 @@ interface RolloutsTableProps {
   isEval: boolean;
   /** A response is open beside it. */
   isNarrow: boolean;
+  /** More responses may come. */
+  isRunning: boolean;
 }
 
-export function RolloutsTable({ rollouts, open, isEval, isNarrow: isSplit }: RolloutsTableProps) {
+export function RolloutsTable({ rollouts, open, isEval, isNarrow: isSplit, isRunning }: RolloutsTableProps) {
   const isNarrow = isSplit || isSmall.value;
   const { answer, rowAt, onVisible, error } = rollouts;
   if (!answer) return <Waiting error={error} />;
@@ -117,7 +120,7 @@ export function RolloutsTable({ rollouts, open, isEval, isNarrow: isSplit }: Rol
       dir={query.dir === 'asc' ? 'asc' : 'desc'}
       onSort={(sort, dir) => setQuery({ sort, dir })}
     >
-      <p class="empty">{error ? error.message : 'No response fits the filters.'}</p>
+      <p class="empty">{error ? error.message : nothingWords(query, isRunning)}</p>
     </Table>
   );
 }

@@ -8,7 +8,7 @@ import { Segments, Waiting } from '../../parts/page-parts.tsx';
 import { useResource } from '../../wire/resource.ts';
 import { Detail } from './detail.tsx';
 import { FilterBar } from './filter-bar.tsx';
-import { nearestStep, noFilters } from './filters.ts';
+import { nearestStep, noFilters, runToShow } from './filters.ts';
 import { NoRollouts, RunChoice } from './run-choice.tsx';
 import './rollouts.css';
 import './tokens.css';
@@ -20,7 +20,7 @@ import { WhatIf } from './what-if.tsx';
 export default function Rollouts() {
   const runs = useResource<RunRow[]>('runs', {}, { every: 10_000 });
   const id = route.value.path[1];
-  const [newest] = runs.data?.filter((run) => run.hasRollouts) ?? [];
+  const newest = runToShow(runs.data ?? []);
   useEffect(() => {
     if (id === undefined && newest) go(['rollouts', newest.id]);
   }, [id, newest]);
@@ -115,7 +115,7 @@ function RunRollouts({ run, runs }: { run: RunRow; runs: readonly RunRow[] }) {
             canWhatIf={run.hasTokens && !isEval}
           />
           <FilterBar answer={rollouts.answer} search={search} isEval={isEval} />
-          <RolloutsTable rollouts={rollouts} open={open} isEval={isEval} isNarrow={isSplit} />
+          <RolloutsTable rollouts={rollouts} open={open} isEval={isEval} isNarrow={isSplit} isRunning={live} />
         </div>
         {isSplit && (
           <div class="rollouts-detail">

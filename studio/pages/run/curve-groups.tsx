@@ -35,8 +35,12 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
   if (!curves) return <Waiting error={error} />;
   if (groups.length === 0)
     return (
-      <Empty icon="runs" title="No curves yet">
-        <p>The first values are written after the first step.</p>
+      <Empty icon="runs" title={run.state === 'running' ? 'No curves yet' : 'No curves'}>
+        <p>
+          {run.state === 'running'
+            ? 'The first values are written after the first step.'
+            : 'This run wrote no values, or none that can be read (metrics.jsonl in its folder).'}
+        </p>
       </Empty>
     );
   return (

@@ -151,8 +151,9 @@ function Actions({ run, live, onChange }: { run: RunDetail; live: boolean; onCha
       if (runId && runId !== run.id) go(['runs', runId]);
     } catch (error) {
       toastFailure(error);
-      asked.value = undefined;
     }
+    // The answer came when its process wrote the run, or was gone.
+    asked.value = undefined;
     onChange();
   };
   return (

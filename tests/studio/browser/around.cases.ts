@@ -1,8 +1,11 @@
 /** What holds on every page: keys, a phone, a lost connection, a studio that is started again, one that only looks. */
+import { cpSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it } from 'vitest';
 import { freePort } from '../../../src/dist/meeting.ts';
-import { openStudio } from '../../../src/studio/studio.test-support.ts';
+import { schemaSql } from '../../../src/runs/store/schema.ts';
+import { makeRun, openStudio, removeFolder, temporaryFolder } from '../../../src/studio/studio.test-support.ts';
 import { bound } from './runs.cases.ts';
 import { patienceMs, tiny, type World } from './world.ts';
 
@@ -136,6 +139,32 @@ export function aroundCases(shared: () => World): void {
       const field = await phone.getByRole('searchbox', { name: 'Search examples' }).boundingBox();
       expect(field?.width).toBeGreaterThan(100);
       await context.close();
+    });
+
+    it('is no wider than a phone where names are long, and blames no filter for a run without responses', async () => {
+      const { newContext } = bound(shared());
+      const root = temporaryFolder();
+      const long = 'a-name-as-long-as-people-give-them-who-write-their-options-into-it';
+      const run = makeRun(root, join(long, `${long}-2`));
+      const rollouts = { name: long, command: 'train policy', status: 'failed', step: 0, rollouts: 'rollouts.db' };
+      writeFileSync(join(run, 'run.json'), JSON.stringify({ ...rollouts, created: '2026-01-01T00:00:00.000Z' }));
+      new DatabaseSync(join(run, 'rollouts.db')).exec(schemaSql);
+      cpSync(tiny, join(root, long, 'model'), { recursive: true });
+      const studio = await openStudio({ root, page, modelFolders: [join(root, long)] });
+      const context = await newContext({ viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true });
+      const phone = await context.newPage();
+      await phone.goto(studio.studio.newUrl());
+      await phone.getByRole('heading', { name: 'Runs' }).waitFor();
+      const places = { runs: '.table-row', rollouts: '.run-choice', chat: '.suggestions a', models: '.table-row' };
+      for (const [place, seen] of Object.entries(places)) {
+        await phone.goto(`${studio.studio.url}/#/${place}`);
+        await phone.locator(seen).first().waitFor();
+        expect([place, await phone.evaluate('document.documentElement.scrollWidth')]).toEqual([place, 375]);
+        if (place === 'rollouts') await phone.getByText('This run stored no responses.').waitFor();
+      }
+      await context.close();
+      await studio.studio.close();
+      removeFolder(root);
     });
 
     it('says that the studio is gone, keeps what it shows, and goes on when it is back', async () => {
