@@ -10,6 +10,7 @@ const engine = ['src/tensor', 'src/tensor/engine', 'src/tensor/safetensors', 'sr
 const text = ['src/text', 'src/text/chat', 'src/text/tokenizer', 'src/text/grammar'];
 const data = ['src/data', 'src/data/shapes', 'src/data/sources', 'src/data/tokens'];
 const tasks = ['src/tasks', 'src/tasks/problems', 'src/tasks/parts'];
+const environments = ['src/environments', 'src/environments/games', 'src/environments/tools'];
 const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
 const models = [
   'src/models',
@@ -20,7 +21,8 @@ const models = [
 const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store', 'catalogue'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
   ...['src/dist', 'src/dist/shard', 'src/hub', 'src/rewards', 'src/rewards/program', 'src/rollouts'],
-  ...[engine, text, data, tasks, algorithms, models, runs].flat(),
+  ...['src/rollouts/episodes', 'src/threads'],
+  ...[engine, text, data, tasks, environments, algorithms, models, runs].flat(),
 ];
 const trainerRooms = ['src/trainers', 'src/trainers/loop', 'src/trainers/batches', 'src/trainers/reference'];
 const trainers = [...trainerRooms, ...['sft', 'reward', 'preference', 'policy'].map((kind) => `src/trainers/${kind}`)];
@@ -53,6 +55,10 @@ const allowed: Record<string, string[]> = {
   'src/tasks/parts': [],
   'src/tasks/problems': ['src/tasks/parts'],
   'src/tasks': ['src/tasks/problems', 'src/tasks/parts'],
+  'src/threads': [],
+  'src/environments/games': ['src/environments', ...text],
+  'src/environments/tools': ['src/environments', ...text],
+  'src/environments': ['src/threads', ...environments, ...tasks, ...text],
   'src/algorithms': ['src/tensor'],
   'src/algorithms/policy': ['src/algorithms', 'src/tensor'],
   'src/algorithms/preference': ['src/algorithms', 'src/tensor'],
@@ -96,20 +102,23 @@ const allowed: Record<string, string[]> = {
   'src/runs/catalogue': ['src/runs', 'src/runs/metrics'],
   'src/runs': ['src/hub', 'src/runs/config', 'src/runs/metrics', 'src/runs/plots', 'src/runs/store', ...engine],
   'src/rewards': ['src/hub', ...models, ...tasks, ...text],
-  'src/rewards/program': ['src/rewards'],
+  'src/rewards/program': ['src/rewards', 'src/threads'],
   'src/rollouts': [
     'src/dist',
     'src/hub',
     'src/rewards',
     'src/rewards/program',
+    'src/threads',
     ...algorithms,
     ...data,
+    ...environments,
     ...models,
     ...tasks,
     ...text,
     ...runs,
     'src/tensor',
   ],
+  'src/rollouts/episodes': ['src/rollouts', 'src/rewards', ...environments, ...models, ...text],
   'src/evaluate': belowTrainers,
   'src/evaluate/instructions': ['src/data/shapes'],
   'src/evaluate/suites': ['src/evaluate', ...belowTrainers],

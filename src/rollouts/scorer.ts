@@ -14,9 +14,9 @@ import {
   type WeightedScorer,
 } from '../rewards/index.ts';
 import { rewardModelBytes } from '../rewards/planned-model.ts';
-import { checkModuleFile } from '../rewards/program/module.ts';
 import { rewardModelName } from '../rewards/reward-model.ts';
 import type { Device } from '../tensor/index.ts';
+import { checkModuleFile } from '../threads/module-thread.ts';
 import type { PolicyPrompt } from './prompts.ts';
 
 export interface ScorerOptions {
@@ -132,7 +132,7 @@ export async function checkReward(
   const other = rewardModelPath !== undefined || rewardModule !== undefined;
   const verifier = verifierOf(config, prompts, other);
   checkFormatReward(config, verifier === undefined ? [] : [verifier]);
-  if (rewardModule !== undefined) checkModuleFile(rewardModule);
+  if (rewardModule !== undefined) checkModuleFile(rewardModule, 'reward module');
   if (!other && verifier === undefined) throw noReward();
   const weights = weightsOf(config.rewardWeights ?? []);
   const names = [...(rewardModelPath === undefined ? [] : [rewardModelName]), ...(verifier ? [verifier.name] : [])];

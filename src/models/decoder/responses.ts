@@ -4,6 +4,7 @@
  *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
  */
 import { atLeast, checkArguments, type Rule, whole } from '../../arguments.ts';
+import { UserError } from '../../errors.ts';
 import { type Device, keep, noGrad, Stream, scope, type Tensor } from '../../tensor/index.ts';
 import {
   type PackedBatch,
@@ -19,7 +20,13 @@ import { tokenLogprobs } from './logprobs.ts';
 import { withoutDropout } from './temporarily.ts';
 
 /** A prompt followed by a response: token ids of which those from `promptLength` on are the response. */
-export type PromptedResponse = PromptedSequence;
+export interface PromptedResponse extends PromptedSequence {
+  /**
+   * Where the response's own tokens are, [start, end, start, end, …] in `ids`, if others stand between them: what an
+   * environment said between two turns. The others are read like the prompt, and nothing is computed of them.
+   */
+  spans?: ArrayLike<number>;
+}
 
 /** The largest micro-batch: what goes through the model at once. */
 export interface MicroBatchLimits {
@@ -34,8 +41,33 @@ const limitRules: Record<keyof MicroBatchLimits, Rule> = { examples: atLeast(1),
 const checkLimits = (limits: MicroBatchLimits) => checkArguments('The limits of a micro-batch', limits, limitRules);
 
 function checkResponses(responses: readonly PromptedResponse[]): void {
-  for (const response of responses)
-    checkArguments('A response', response, { ids: tokenIds, promptLength: whole(0) }, ['ids', 'promptLength']);
+  for (const response of responses) {
+    checkArguments('A response', response, { ids: tokenIds, promptLength: whole(0), spans: tokenIds }, required);
+    checkSpans(response);
+  }
+}
+
+const required = ['ids', 'promptLength'];
+
+/** Spans follow one another, within the ids. */
+function checkSpans({ ids, spans = [] }: PromptedResponse): void {
+  let before = 0;
+  for (let i = 0; i < spans.length; i++) {
+    const place = spans[i] as number;
+    if (place < before || place > ids.length || spans.length % 2 === 1)
+      throw new UserError(
+        `A response's spans are ${Array.from(spans).join(', ')}: expected [start, end, start, end, …] in its ${ids.length} ids.`,
+      );
+    before = place;
+  }
+}
+
+/** Where the response's own tokens are. The very first token of a sequence is left out: nothing predicts it. */
+function ownSpans({ ids, promptLength, spans = [promptLength, ids.length] }: PromptedResponse): [number, number][] {
+  return Array.from({ length: spans.length / 2 }, (_, i) => {
+    const start = Math.max(1, spans[2 * i] as number);
+    return [start, Math.max(start, spans[2 * i + 1] as number)];
+  });
 }
 
 /** Cuts a list into consecutive micro-batches within the limits. */
@@ -139,7 +171,7 @@ export interface PackedResponses {
   batch: PackedBatch;
   /** Packed positions of all response tokens, as `tokenLogprobs` takes them. */
   tokens: Int32Array;
-  /** Response tokens per sequence. A sequence's very first token is not counted: nothing predicts it. */
+  /** Response tokens per sequence: its own ones. A sequence's very first token is not counted: nothing predicts it. */
   lengths: number[];
 }
 
@@ -147,13 +179,13 @@ export interface PackedResponses {
 export function packResponses(responses: readonly PromptedResponse[], decoder: Sharing): PackedResponses {
   checkResponses(responses);
   const batch = packShared(responses, decoder);
-  const firstOf = ({ promptLength }: PromptedResponse) => Math.max(1, promptLength);
-  const lengths = responses.map((response) => Math.max(0, response.ids.length - firstOf(response)));
+  const own = responses.map(ownSpans);
+  const lengths = own.map((spans) => spans.reduce((sum, [from, to]) => sum + to - from, 0));
   const tokens = new Int32Array(lengths.reduce((sum, length) => sum + length, 0));
   let [start, written] = [0, 0];
-  for (const response of responses) {
-    const { ids } = response;
-    for (let at = firstOf(response); at < ids.length; at++) tokens[written++] = batch.rows?.[start + at] ?? start + at;
+  for (const [i, { ids }] of responses.entries()) {
+    for (const [from, to] of own[i] as [number, number][])
+      for (let at = from; at < to; at++) tokens[written++] = batch.rows?.[start + at] ?? start + at;
     start += ids.length;
   }
   return { batch, tokens, lengths };

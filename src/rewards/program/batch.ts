@@ -4,6 +4,7 @@
  * (module-thread.ts).
  */
 import { AttuneError } from '../../errors.ts';
+import { messageOf } from '../../threads/messages.ts';
 import { isReward, type RewardItem, type RewardParts } from '../scorer.ts';
 
 /** One number per item, one list per named part, or each item's named parts. The total is the sum of the parts. */
@@ -90,9 +91,6 @@ async function culprit(
     { cause: error },
   );
 }
-
-/** Users may throw anything, also strings. */
-export const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
 function short(text: string): string {
   const line = text.replace(/\s+/g, ' ').trim();

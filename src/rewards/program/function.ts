@@ -6,6 +6,7 @@
  */
 import { above, call, checkArgument, checkArguments, text } from '../../arguments.ts';
 import { checkNames } from '../../errors.ts';
+import { withinTime } from '../../threads/time-limit.ts';
 import type { RewardItem, RewardParts, RewardScorer, ScoreOptions } from '../scorer.ts';
 import { RewardError, type RewardFunction, scoreBatch } from './batch.ts';
 
@@ -30,25 +31,8 @@ export function rewardFunction(body: RewardFunction, options: RewardFunctionOpti
   const { name = 'function', timeLimitMs = defaultTimeLimitMs } = options;
   const parts = async (items: readonly RewardItem[], { signal }: ScoreOptions = {}): Promise<RewardParts> => {
     if (items.length === 0) return { total: [], parts: {} };
-    const limit = new AbortController();
-    // AbortSignal.timeout does not keep the process alive: with nothing else pending, Node would exit silently.
-    // This timer keeps it alive.
-    const timer = setTimeout(() => limit.abort(tooLate(name, timeLimitMs)), timeLimitMs);
-    const both = signal === undefined ? limit.signal : AbortSignal.any([signal, limit.signal]);
-    const stopped = new Promise<never>((_, reject) => {
-      both.addEventListener('abort', () => reject(both.reason));
-    });
-    stopped.catch(() => {});
-    const work = Promise.resolve().then(() => scoreBatch(body, items, { name, signal: both }));
-    work.catch(() => {});
-    try {
-      return await Promise.race([work, stopped]);
-    } catch (error) {
-      signal?.throwIfAborted();
-      throw error;
-    } finally {
-      clearTimeout(timer);
-    }
+    const limits = { timeLimitMs, tooLate: () => tooLate(name, timeLimitMs), signal };
+    return withinTime((both) => scoreBatch(body, items, { name, signal: both }), limits);
   };
   return { name, parts, score: async (items, given) => (await parts(items, given)).total };
 }

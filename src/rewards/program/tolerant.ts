@@ -7,6 +7,7 @@
  * time limit. A function that breaks its contract (too few numbers, strings for numbers) still stops the run.
  */
 import { call, checkArguments, finite } from '../../arguments.ts';
+import { messageOf } from '../../threads/messages.ts';
 import {
   anyScorer,
   type RewardItem,
@@ -15,7 +16,7 @@ import {
   type ScoreOptions,
   scoreParts,
 } from '../scorer.ts';
-import { messageOf, RewardError } from './batch.ts';
+import { RewardError } from './batch.ts';
 
 /** The reward of a failing sample, and who is told of failures. */
 export interface ToleranceOptions {

@@ -1,0 +1,35 @@
+/** Code of a program's own in this process, under a time limit: nobody can stop it, but nobody waits for it longer. */
+
+export interface TimeLimit {
+  timeLimitMs: number;
+  tooLate(): Error;
+  signal?: AbortSignal | undefined;
+}
+
+/** Runs `body`; rejects at the time limit or when the signal is aborted, and tells `body` by its own signal. */
+export async function withinTime<T>(
+  body: (signal: AbortSignal) => T | Promise<T>,
+  { timeLimitMs, tooLate, signal }: TimeLimit,
+): Promise<T> {
+  const limit = new AbortController();
+  // AbortSignal.timeout does not keep the process alive: with nothing else pending, Node would exit silently.
+  // This timer keeps it alive.
+  const timer = setTimeout(() => limit.abort(tooLate()), timeLimitMs);
+  const both = signal === undefined ? limit.signal : AbortSignal.any([signal, limit.signal]);
+  const stopped = Promise.withResolvers<never>();
+  const stop = () => stopped.reject(both.reason);
+  both.addEventListener('abort', stop);
+  const work = Promise.resolve().then(() => body(both));
+  // Whichever loses the race is heard by nobody.
+  stopped.promise.catch(() => {});
+  work.catch(() => {});
+  try {
+    return await Promise.race([work, stopped.promise]);
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    both.removeEventListener('abort', stop);
+  }
+}
