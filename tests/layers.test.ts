@@ -10,7 +10,7 @@ const engine = ['src/tensor', 'src/tensor/engine', 'src/tensor/safetensors', 'sr
 const text = ['src/text', 'src/text/chat', 'src/text/tokenizer', 'src/text/grammar'];
 const data = ['src/data', 'src/data/shapes', 'src/data/sources', 'src/data/tokens'];
 const tasks = ['src/tasks', 'src/tasks/problems', 'src/tasks/parts'];
-const environments = ['src/environments', 'src/environments/games', 'src/environments/tools'];
+const environments = ['', '/parts', '/games', '/tools'].map((room) => `src/environments${room}`);
 const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
 const models = [
   'src/models',
@@ -56,8 +56,9 @@ const allowed: Record<string, string[]> = {
   'src/tasks/problems': ['src/tasks/parts'],
   'src/tasks': ['src/tasks/problems', 'src/tasks/parts'],
   'src/threads': [],
-  'src/environments/games': ['src/environments', ...text],
-  'src/environments/tools': ['src/environments', ...text],
+  'src/environments/parts': text,
+  'src/environments/games': ['src/environments/parts'],
+  'src/environments/tools': ['src/environments/parts', 'src/tasks/parts'],
   'src/environments': ['src/threads', ...environments, ...tasks, ...text],
   'src/algorithms': ['src/tensor'],
   'src/algorithms/policy': ['src/algorithms', 'src/tensor'],

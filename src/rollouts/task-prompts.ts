@@ -6,19 +6,12 @@
  */
 import { createHash } from 'node:crypto';
 import { UserError } from '../errors.ts';
+import { Curriculum, type CurriculumOptions } from '../tasks/curriculum.ts';
 import { type Mixture, mixture, recipeText, type TaskRecipe } from '../tasks/index.ts';
 import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
 
 /** Prompts that are too long are skipped; this many in a row are an error. */
 const mostTooLong = 1000;
-
-export interface CurriculumOptions {
-  /** Accuracy at which a task gets harder, and below which it gets easier again. */
-  up: number;
-  down: number;
-  /** Weight of the newest group in the running success rate. */
-  momentum?: number;
-}
 
 export interface TaskPromptOptions {
   tasks: TaskRecipe;
@@ -26,15 +19,6 @@ export interface TaskPromptOptions {
   testShare?: number;
   curriculum?: CurriculumOptions;
 }
-
-interface Level {
-  difficulty: number;
-  success: number;
-  /** Groups seen at this difficulty; the level changes only after several. */
-  groups: number;
-}
-
-const groupsPerLevel = 8;
 
 /** An endless stream of training problems; test problems never appear in it (a hash of the prompt decides). */
 export class TaskPrompts implements PromptSource {
@@ -45,26 +29,14 @@ export class TaskPrompts implements PromptSource {
   readonly #whole: Mixture;
   #mixture: Mixture;
   #next = 0;
-  #levels: Record<string, Level> = {};
+  readonly #curriculum: Curriculum | undefined;
 
   constructor(writer: PromptWriter, options: TaskPromptOptions) {
     this.#writer = writer;
     this.#options = options;
     this.#whole = mixture(options.tasks);
-    if (options.curriculum) {
-      if (this.#whole.parts.every(({ lowest, highest }) => lowest === highest))
-        throw new UserError(
-          `--curriculum moves through difficulties, and ${recipeText(options.tasks)} has one difficulty: give a range, such as ${this.#whole.parts[0]?.task.name}:1-3.`,
-        );
-      const names = this.#whole.parts.map(({ task }) => task.name);
-      const twice = names.find((name, i) => names.indexOf(name) !== i);
-      if (twice !== undefined)
-        throw new UserError(
-          `--curriculum moves a task through one range of difficulties, and ${options.tasks} names ${twice} twice: name it once.`,
-        );
-      for (const part of this.#whole.parts)
-        this.#levels[part.task.name] = { difficulty: part.lowest, success: 0, groups: 0 };
-    }
+    const parts = this.#whole.parts.map(({ task: { name }, lowest, highest }) => ({ name, lowest, highest }));
+    if (options.curriculum) this.#curriculum = new Curriculum(parts, options.curriculum, recipeText(options.tasks));
     this.#mixture = this.#atLevels();
   }
 
@@ -97,54 +69,35 @@ export class TaskPrompts implements PromptSource {
   }
 
   learn(prompts: readonly PolicyPrompt[], success: readonly number[]): void {
-    const { curriculum } = this.#options;
-    if (!curriculum) return;
-    for (const [i, prompt] of prompts.entries()) {
-      const level = this.#levels[prompt.example?.task ?? ''];
-      if (level === undefined || prompt.example?.difficulty !== level.difficulty) continue;
-      const weight = Math.max(curriculum.momentum ?? 0.1, 1 / (level.groups + 1));
-      level.success += weight * ((success[i] as number) - level.success);
-      level.groups++;
-    }
-    for (const part of this.#whole.parts) {
-      const level = this.#levels[part.task.name] as Level;
-      if (level.groups < groupsPerLevel) continue;
-      const step = level.success >= curriculum.up ? 1 : level.success < curriculum.down ? -1 : 0;
-      const difficulty = Math.min(part.highest, Math.max(part.lowest, level.difficulty + step));
-      if (difficulty !== level.difficulty)
-        this.#levels[part.task.name] = { difficulty, success: level.success, groups: 0 };
-    }
+    this.#curriculum?.learn(
+      prompts.map(({ example }, i) => ({
+        name: example?.task,
+        difficulty: example?.difficulty,
+        success: success[i] as number,
+      })),
+    );
     this.#mixture = this.#atLevels();
   }
 
   metrics(): Record<string, number> {
-    return Object.fromEntries(
-      Object.entries(this.#levels).map(([name, { difficulty }]) => [`level_${name}`, difficulty]),
-    );
+    return this.#curriculum?.metrics() ?? {};
   }
 
   state(): unknown {
-    return { next: this.#next, levels: this.#levels };
+    return { next: this.#next, levels: this.#curriculum?.state() ?? {} };
   }
   restore(state: unknown): void {
-    const { next, levels } = structuredClone(state) as { next: number; levels: Record<string, Level> };
+    const { next, levels } = state as { next: number; levels: unknown };
     this.#next = next;
-    // A task that the run did not have, or had within other difficulties, begins anew.
-    for (const { task, lowest, highest } of this.#options.curriculum ? this.#whole.parts : []) {
-      const level = levels[task.name];
-      if (level && level.difficulty >= lowest && level.difficulty <= highest) this.#levels[task.name] = level;
-    }
+    this.#curriculum?.restore(levels);
     this.#mixture = this.#atLevels();
   }
 
   #atLevels(): Mixture {
-    if (!this.#options.curriculum) return this.#whole;
+    const curriculum = this.#curriculum;
+    if (curriculum === undefined) return this.#whole;
     return mixture(
-      this.#whole.parts.map(({ task, weight }) => ({
-        task,
-        weight,
-        difficulty: (this.#levels[task.name] as Level).difficulty,
-      })),
+      this.#whole.parts.map(({ task, weight }) => ({ task, weight, difficulty: curriculum.difficultyOf(task.name) })),
     );
   }
 }

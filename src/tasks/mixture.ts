@@ -120,18 +120,32 @@ export function partOf(prompt: string, testShare = 0.1): 'train' | 'test' {
   return (hash64(prompt)[0] >>> 0) / 2 ** 32 < testShare ? 'test' : 'train';
 }
 
-/** The entries of a text such as `chain_sum:1*2,gcd:2,lcm:1-3`. */
+/** An entry of a recipe: a name with its difficulties and weight. */
+export interface RecipeEntry {
+  name: string;
+  difficulty: readonly [lowest: number, highest: number];
+  weight: number;
+}
+
+/** The entries of a text such as `chain_sum:1*2,gcd:2,lcm:1-3`; undefined for one that cannot be read. */
+export function recipeEntries(text: string, name: RegExp): { entry: string; read: RecipeEntry | undefined }[] {
+  const shape = new RegExp(`^(${name.source})(?::(\\d+)(?:-(\\d+))?)?(?:\\*(\\d+(?:\\.\\d+)?(?:e[+-]?\\d+)?))?$`);
+  return text.split(',').map((each) => {
+    const entry = each.trim();
+    const match = shape.exec(entry);
+    if (match === null) return { entry, read: undefined };
+    const [, found = '', lowest = '1', highest = lowest, weight = '1'] = match;
+    return { entry, read: { name: found, difficulty: [Number(lowest), Number(highest)], weight: Number(weight) } };
+  });
+}
+
 export function parseMixture(text: string): MixturePart[] {
-  const entries = text.split(',').map((entry) => entry.trim());
-  return entries.flatMap((entry): MixturePart[] => {
-    const match = /^([\w-]+)(?::(\d+)(?:-(\d+))?)?(?:\*(\d+(?:\.\d+)?(?:e[+-]?\d+)?))?$/.exec(entry);
-    if (match === null) {
+  return recipeEntries(text, /[\w-]+/).flatMap(({ entry, read }): MixturePart[] => {
+    if (read === undefined)
       throw new UserError(
         `Cannot read "${entry}" in the task mixture "${text}": expected name[:difficulty][*weight], such as chain_sum:1*2 or gcd:1-3.`,
       );
-    }
-    const [, name = '', lowest = '1', highest = lowest, weight = '1'] = match;
-    const part = { difficulty: [Number(lowest), Number(highest)] as const, weight: Number(weight) };
+    const { name, ...part } = read;
     return name === 'all' ? allTasks.map((each) => ({ ...part, task: each })) : [{ ...part, task: name }];
   });
 }

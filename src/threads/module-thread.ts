@@ -131,9 +131,9 @@ export class ModuleThread {
     );
   }
 
-  /** Whether the thread is at a call. */
+  /** Whether the thread is at a call, or may still be at one that was late. */
   get #isBusy(): boolean {
-    return this.#waiting.values().some(({ begun }) => begun);
+    return this.#alive !== undefined || this.#waiting.values().some(({ begun }) => begun);
   }
 
   #start(): Promise<Worker> {

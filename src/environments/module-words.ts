@@ -1,0 +1,16 @@
+/** What the thread of a user's environment is asked, and what it says of it: what can be sent. */
+import type { Environment, Episode } from './parts/environment.ts';
+
+/** `episode` is a number that the asker gave it. */
+export type EnvironmentRequest =
+  | { kind: 'describe' }
+  | { kind: 'start'; episode: number; seed: number; difficulty: number }
+  | { kind: 'step'; episode: number; response: string; turn: number }
+  | { kind: 'end'; episode: number }
+  | { kind: 'demonstrate'; seed: number; difficulty: number; skill: number };
+
+export type Described = Omit<Environment, 'start' | 'demonstrate'> & { demonstrates: boolean };
+export type Started = Pick<Episode, 'messages' | 'key'> & { steps: boolean; ends: boolean };
+
+/** The fault of a call for an episode that the thread does not know: it was played in an earlier thread. */
+export const unknownEpisode = 'unknown episode';

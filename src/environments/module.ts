@@ -1,0 +1,134 @@
+/**
+ * A user's module as an environment. It runs in a thread of its own: an endless loop is stopped at the time limit, and
+ * process.exit() ends the thread, not the training.
+ *
+ *     using environment = await loadEnvironment('./my-env.ts', { timeLimitMs: 10_000 });
+ *
+ * The thread holds the episodes that are being played. Where it had to be ended, the others' episodes go on in a new
+ * one: they are started again with their seeds, and what the policy has said is said again.
+ */
+import { checkModuleFile, ModuleThread, ThreadEnded } from '../threads/module-thread.ts';
+import { type Described, type EnvironmentRequest, type Started, unknownEpisode } from './module-words.ts';
+import { OpenEnvironment, tooLate } from './opened.ts';
+import { type Environment, EnvironmentError, type Episode, type StepResult } from './parts/environment.ts';
+
+/** What messages call it. */
+const word = 'environment module';
+/** How often a call is made again because its thread was ended by others. */
+const mostTries = 4;
+
+export interface LoadOptions {
+  /** How long one step may take; 60 s unless given. */
+  timeLimitMs?: number;
+}
+
+/** Refuses a path that is no file. */
+export const checkEnvironmentFile = (path: string): void => checkModuleFile(path, word);
+
+/** Loads a TypeScript or JavaScript module whose default export is an environment. */
+export async function loadEnvironment(path: string, options: LoadOptions = {}): Promise<OpenEnvironment> {
+  const { timeLimitMs = 60_000 } = options;
+  checkEnvironmentFile(path);
+  const asker = new Asker(path, timeLimitMs);
+  try {
+    const { demonstrates, ...described } = (await asker.ask({ kind: 'describe' })) as Described;
+    asker.name = described.name;
+    const environment: Environment = {
+      ...described,
+      start: async ({ seed, difficulty, signal }) => asker.start({ seed, difficulty }, signal),
+      ...(demonstrates && {
+        demonstrate: async ({ seed, difficulty, skill }) =>
+          (await asker.ask({ kind: 'demonstrate', seed, difficulty, skill })) as string[],
+      }),
+    };
+    return new OpenEnvironment(environment, { timeLimitMs, isBounded: true, dispose: () => asker.dispose() });
+  } catch (error) {
+    asker.dispose();
+    throw error instanceof ThreadEnded ? error.cause : error;
+  }
+}
+
+/** What a step threw is told with its place by whoever asked. */
+function failureOf(message: string, fault: string): Error {
+  if (fault === unknownEpisode) return new ThreadEnded(message, { cause: new EnvironmentError(message, 'step') });
+  if (fault === 'thread' || fault === 'contract')
+    return new EnvironmentError(message, fault === 'contract' ? 'contract' : 'step');
+  return new Error(message);
+}
+
+/** Asks the thread, as often as it takes. */
+class Asker {
+  name: string;
+  readonly #thread: ModuleThread;
+  readonly #timeLimitMs: number;
+  #episodes = 0;
+
+  constructor(path: string, timeLimitMs: number) {
+    this.name = path;
+    this.#timeLimitMs = timeLimitMs;
+    this.#thread = new ModuleThread({
+      path,
+      script: new URL('./module-thread.ts', import.meta.url),
+      words: { module: word, called: 'an environment', call: 'step' },
+      failure: failureOf,
+      endsWithLateCall: false,
+    });
+  }
+
+  ask(request: EnvironmentRequest, signal?: AbortSignal): Promise<unknown> {
+    const timeLimitMs = this.#timeLimitMs;
+    return this.#thread.call(request, { timeLimitMs, tooLate: () => tooLate(this.name, timeLimitMs), signal });
+  }
+
+  async start(problem: { seed: number; difficulty: number }, signal: AbortSignal): Promise<Episode> {
+    const episode = this.#episodes++;
+    const said: { response: string; turn: number }[] = [];
+    /** Which of the threads it lives in. */
+    let home = -1;
+    const begin = async (again: AbortSignal) => {
+      await this.#thread.ready();
+      const now = this.#thread.starts;
+      const started = (await this.ask({ kind: 'start', episode, ...problem }, again)) as Started;
+      home = now;
+      return started;
+    };
+    const step = async (response: string, turn: number, asked: AbortSignal): Promise<StepResult> => {
+      await this.#thread.ready();
+      if (home !== this.#thread.starts) {
+        await begin(asked);
+        for (const each of said) await this.ask({ kind: 'step', episode, ...each }, asked);
+      }
+      const result = (await this.ask({ kind: 'step', episode, response, turn }, asked)) as StepResult;
+      said.push({ response, turn });
+      return result;
+    };
+    const { messages, key, steps, ends } = await this.#again(() => begin(signal));
+    return {
+      messages,
+      ...(key === undefined ? {} : { key }),
+      // What is no episode is refused by whoever asked.
+      step: steps
+        ? (response, { turn, signal: asked }) => this.#again(() => step(response, turn, asked))
+        : (undefined as never),
+      ...(ends && {
+        end: async () => {
+          if (home === this.#thread.starts) await this.#again(() => this.ask({ kind: 'end', episode }));
+        },
+      }),
+    };
+  }
+
+  /** Once more where the thread was ended by others. */
+  async #again<T>(call: () => Promise<T>): Promise<T> {
+    for (let tries = 1; ; tries++)
+      try {
+        return await call();
+      } catch (error) {
+        if (!(error instanceof ThreadEnded) || tries >= mostTries) throw error;
+      }
+  }
+
+  dispose(): void {
+    this.#thread.dispose();
+  }
+}

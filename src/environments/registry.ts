@@ -1,0 +1,39 @@
+/** All environments by name. A new one is one file and one line here; a program hands its own over with `useEnvironment`. */
+import { suggestion, UserError } from '../errors.ts';
+import { gridworld } from './games/gridworld.ts';
+import { guess } from './games/guess.ts';
+import { wordle } from './games/wordle.ts';
+import { defineEnvironment, type Environment } from './parts/environment.ts';
+import { calculator } from './tools/calculator.ts';
+import { search } from './tools/search.ts';
+
+/** The environments that come with attune. */
+export const allEnvironments: readonly Environment[] = [guess, wordle, gridworld, calculator, search];
+
+/** The names of the environments that come with attune. */
+export const environmentNames: readonly string[] = allEnvironments.map(({ name }) => name);
+
+/** Environments of a program's own, in this process. */
+const given = new Map<string, Environment>();
+
+/**
+ * Registers an environment of your own for this process and returns its name, by which recipes and configs then know it.
+ * `trainPolicy({ env: mine })` does so itself.
+ */
+export function useEnvironment(own: Environment): string {
+  const { name } = defineEnvironment(own);
+  const known = allEnvironments.find((each) => each.name === name);
+  if (known !== undefined && known !== own)
+    throw new UserError(`"${name}" is the name of one of attune's own environments: give yours another.`);
+  if (known === undefined) given.set(name, own);
+  return name;
+}
+
+/** Finds an environment by name; an unknown name is a UserError that suggests the nearest one. */
+export function environment(name: string): Environment {
+  const found = allEnvironments.find((each) => each.name === name) ?? given.get(name);
+  if (found !== undefined) return found;
+  throw new UserError(
+    `Unknown environment "${name}".${suggestion(name, [...environmentNames, ...given.keys()])} There are ${environmentNames.join(', ')}; a file of yours is named by its path, such as ./my-env.ts. An environment that a program handed over is known only to a program that hands it over again: env: mine, also to go on with a run.`,
+  );
+}
