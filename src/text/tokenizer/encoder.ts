@@ -42,6 +42,13 @@ export class Encoder {
     return this.encodeWithCuts(text, []).ids;
   }
 
+  /** The ids of a text in which names of added tokens are text like any other. */
+  encodePlain(text: string): number[] {
+    const ids: number[] = [];
+    this.#encodePart(this.#normalise(text.toWellFormed()), 0, this.#laterPreTokenizer, [], [], ids);
+    return ids;
+  }
+
   encodeWithCuts(text: string, cuts: readonly number[]): CutEncoding {
     const whole = text.toWellFormed();
     const ids: number[] = [];
@@ -108,37 +115,42 @@ export class Encoder {
       }
       const part = text.slice(section.start, section.end);
       const preTokenizer = section.start === 0 ? atStart : this.#laterPreTokenizer;
-      if (preTokenizer === null) {
-        this.#encodePiece(part, part, section.start, places, counts, ids);
-        continue;
-      }
-      if (this.#splitAscii !== undefined && isAscii(part)) {
-        const letters = asciiByteLetters(part);
-        const starts = this.#splitAscii(part);
-        starts.forEach((start, i) => {
-          const end = starts[i + 1] ?? part.length;
-          this.#encodePiece(
-            letters.slice(start, end),
-            part.slice(start, end),
-            section.start + start,
-            places,
-            counts,
-            ids,
-          );
-        });
-        continue;
-      }
-      const units = places.length > 0 ? utf16Places(part) : undefined;
-      for (const [piece, [from, to]] of preTokenizer.preTokenizeString(part)) {
-        if (units === undefined) {
-          for (const id of this.#bpe.encode(piece)) ids.push(id);
-        } else {
-          const [start, end] = [units(from), units(to)];
-          this.#encodePiece(piece, part.slice(start, end), section.start + start, places, counts, ids);
-        }
-      }
+      this.#encodePart(part, section.start, preTokenizer, places, counts, ids);
     }
     return counts;
+  }
+
+  /** Encodes a part without added tokens, which begins at `start`. */
+  #encodePart(
+    part: string,
+    start: number,
+    preTokenizer: PreTokenizer | null,
+    places: readonly number[],
+    counts: number[],
+    ids: number[],
+  ): void {
+    if (preTokenizer === null) {
+      this.#encodePiece(part, part, start, places, counts, ids);
+      return;
+    }
+    if (this.#splitAscii !== undefined && isAscii(part)) {
+      const letters = asciiByteLetters(part);
+      const starts = this.#splitAscii(part);
+      starts.forEach((from, i) => {
+        const to = starts[i + 1] ?? part.length;
+        this.#encodePiece(letters.slice(from, to), part.slice(from, to), start + from, places, counts, ids);
+      });
+      return;
+    }
+    const units = places.length > 0 ? utf16Places(part) : undefined;
+    for (const [piece, [from, to]] of preTokenizer.preTokenizeString(part)) {
+      if (units === undefined) {
+        for (const id of this.#bpe.encode(piece)) ids.push(id);
+      } else {
+        const [first, end] = [units(from), units(to)];
+        this.#encodePiece(piece, part.slice(first, end), start + first, places, counts, ids);
+      }
+    }
   }
 
   /** Encodes the piece for `source` at `start`; positions inside it are found token by token. */

@@ -27,6 +27,8 @@ export type { Message } from '../chat/chat.ts';
 export interface EncodeOptions {
   /** Adds BOS and EOS as the model expects them. Off by default, because a rendered chat has its own. */
   addSpecialTokens?: boolean;
+  /** Takes the names of special and other added tokens for text, as for what a stranger wrote. */
+  plain?: boolean;
 }
 
 /** Options of `decode`. */
@@ -140,12 +142,12 @@ export class Tokenizer {
 
   encode(given: string, options: EncodeOptions = {}): number[] {
     if (typeof given !== 'string') checkArgument('encode', given, text);
-    const ids = this.#encoder.encode(given);
+    const ids = options.plain ? this.#encoder.encodePlain(given) : this.#encoder.encode(given);
     return options.addSpecialTokens ? [...this.#ends.before, ...ids, ...this.#ends.after] : ids;
   }
 
   /** Many texts at once, on the native package's threads; the order is kept. */
-  async encodeBatch(texts: readonly string[], options: EncodeOptions = {}): Promise<Int32Array[]> {
+  async encodeBatch(texts: readonly string[], options: Omit<EncodeOptions, 'plain'> = {}): Promise<Int32Array[]> {
     checkArgument('encodeBatch', texts, list(text));
     const { before, after } = options.addSpecialTokens ? this.#ends : { before: [], after: [] };
     const result: Int32Array[] = [];
