@@ -27,7 +27,7 @@ export default defineConfig({
       { extends: true, test: { name: 'apart', include: all, exclude: [...shared, ...together] } },
     ],
     sequence: { sequencer: LongestFirst },
-    setupFiles: ['./tests/support/reader.ts'],
+    setupFiles: ['./tests/support/reader.ts', './tests/support/equality.ts'],
     pool: 'forks',
     // One more than the two cores of the smallest machine: tests that watch processes or a browser wait a good part of their time.
     maxWorkers: 3,
