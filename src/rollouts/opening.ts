@@ -47,6 +47,8 @@ export interface OpenOptions {
   /** Rows in memory, in place of the config's dataset. */
   rows?: DatasetSpec;
   progress?: Progress;
+  /** How often a request to the hub that fails is tried again. */
+  hubRetries?: number;
 }
 
 export async function openPrompts(
@@ -102,7 +104,7 @@ export function promptWriter(config: WritingConfig, tokenizer: Tokenizer): Promp
 function listsOf(
   config: PromptsConfig,
   tokenizer: Tokenizer,
-  { rows, progress }: OpenOptions,
+  { rows, progress, hubRetries }: OpenOptions,
 ): Promise<DatasetPrompts> {
   const { subset, trainPrompts, testPrompts, seed } = config;
   return datasetPrompts(promptWriter(config, tokenizer), {
@@ -113,5 +115,6 @@ function listsOf(
     seed,
     evalPrompts: heldOutCount(config),
     progress,
+    hubRetries,
   });
 }

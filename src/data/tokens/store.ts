@@ -126,7 +126,7 @@ function indexBytes(records: number): number {
 }
 
 async function checksum(file: FileHandle): Promise<number> {
-  const buffer = new Uint8Array(flushBytes);
+  const buffer = new Uint8Array(Math.min(flushBytes, (await file.stat()).size + 1));
   let crc = 0;
   let position = 0;
   while (true) {
