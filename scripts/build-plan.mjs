@@ -80,7 +80,6 @@ export function planBuild(root, folders, libtorch, env) {
     compiler(env),
     ...(sanitizing(env) ? SANITIZE : []),
     '-shared',
-    '-Wl,-z,nodelete', // what it registers for the end of the process stays in memory
     `-Wl,-rpath,${libtorch.lib}`,
     `-L${libtorch.lib}`,
     '-Wl,--no-as-needed',

@@ -1,9 +1,6 @@
 // The module's list of functions. One JavaScript thread owns the engine: its table of tensors is not locked.
 #include <c10/util/Logging.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 
 #include "cpu/large_blocks.h"
@@ -13,21 +10,7 @@
 
 namespace {
 napi_env owner = nullptr;
-
-// Ends the process before libtorch's destructors, which take 0.13 s to tidy memory that ends with it. Node has ended by then, and
-// functions registered later run first. With CUDA the destructors stay: profilers write what they saw there.
-void endAtOnce() {
-#if !defined(ATTUNE_CUDA) && !defined(__SANITIZE_ADDRESS__)
-  static const int registered = on_exit(
-      [](int code, void*) {
-        std::fflush(nullptr);
-        _exit(code);
-      },
-      nullptr);
-  (void)registered;
-#endif
 }
-}  // namespace
 
 NAPI_MODULE_INIT() {
   if (owner != nullptr && owner != env) {
@@ -35,7 +18,6 @@ NAPI_MODULE_INIT() {
     return nullptr;
   }
   owner = env;
-  endAtOnce();
   // libtorch gives every error a stack trace, which takes milliseconds (7 ms on libtorch 1.13) and which no message of ours shows.
   c10::SetStackTraceFetcher(std::function<std::string()>([] { return std::string(); }));
   attune::useLargeBlocks();
