@@ -23,6 +23,7 @@ import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
 import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
 import { checkHeldOut, type Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
+import { tellUnreached } from './finished.ts';
 import { trainLoop } from './loop.ts';
 import { type PlaceOptions, takePlace } from './same-data.ts';
 import type { TrainTask } from './task.ts';
@@ -100,6 +101,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   const { allowChangedData } = config;
   const from = resolved.resume?.path;
   const place = from === undefined ? undefined : await takePlace(from, task, { allowChangedData, progress, named });
+  tellUnreached(resolved.config, task, progress);
   run.planned(task.totalSteps);
   return {
     run,
