@@ -11,6 +11,7 @@ import { refuseExisting } from '../existing-file.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { loadRewardModel, type RewardItem } from '../rewards/index.ts';
 import { field, withRules } from '../runs/index.ts';
+import { counted } from '../spelling.ts';
 import { quantTypeField, scoringPrecisionField } from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
 import { deviceField, overwriteField } from './options/model-fields.ts';
@@ -97,7 +98,7 @@ async function score(config: Config): Promise<void> {
   if (rows.length > 0) await flush();
   if (total === 0) throw new UserError(`${placeOf(config.file)} has no rows to score.`);
   out?.finish();
-  if (out !== undefined) tell(`${config.out}: ${total} row${total === 1 ? '' : 's'} with rewards`);
+  if (out !== undefined) tell(`${config.out}: ${counted(total, 'row')} with rewards`);
   if (cut.size > 0) {
     const limit = scorer.maxLength.toLocaleString('en-US');
     tell(`Note: ${cut.size} of ${total} texts have more than ${limit} tokens: only their last ${limit} were read.`);

@@ -20,6 +20,7 @@ import {
 } from '../../runs/index.ts';
 import { type ChangedOption, shown as inWords } from '../../runs/same-options.ts';
 import { quoted } from '../../shell.ts';
+import { counted } from '../../spelling.ts';
 import { bestOptions, type Judged } from '../../trainers/loop/best.ts';
 import type { TrainingConfig } from '../../trainers/loop/config.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
@@ -145,7 +146,7 @@ export async function runTraining(
   await meetOrLeave(interrupt.signal);
   using run = await start({ progress, signal: interrupt.signal });
   log.attach(join(run.folder, 'train.log'));
-  tell(`run ${shown(run.folder)}, ${run.totalSteps} steps`);
+  tell(`run ${shown(run.folder)}, ${counted(run.totalSteps, 'step')}`);
   try {
     for await (const step of run) {
       if (step.evaluated) print(evaluationLine(step.step, step.metrics));

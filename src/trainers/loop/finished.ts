@@ -2,7 +2,7 @@
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
 import type { Run } from '../../runs/run.ts';
-import { spelled } from '../../spelling.ts';
+import { counted, spelled } from '../../spelling.ts';
 import type { LoopState } from './state.ts';
 import type { StepLimit, TrainTask } from './task.ts';
 
@@ -26,7 +26,7 @@ export function checkUnfinished(
     );
   if (step === totalSteps && !evaluationDue && run?.wasFinished)
     throw new NothingToDo(
-      `${run.folder} is finished: it has taken its ${step} steps, and there is nothing to do. To train it further, ${more}.`,
+      `${run.folder} is finished: it has taken its ${counted(step, 'step')}, and there is nothing to do. To train it further, ${more}.`,
     );
 }
 
@@ -38,6 +38,6 @@ export function tellUnreached(
 ): void {
   const { maxSteps, epochs } = config;
   if (maxSteps === undefined || limits === undefined || limits.includes('maxSteps')) return;
-  const end = `--epochs ${epochs} ${epochs === 1 ? 'ends' : 'end'} after ${totalSteps} step${totalSteps === 1 ? '' : 's'}`;
+  const end = `--epochs ${epochs} ${epochs === 1 ? 'ends' : 'end'} after ${counted(totalSteps, 'step')}`;
   progress?.start('steps').done(spelled(`--max-steps ${maxSteps} is not reached: ${end}`));
 }
