@@ -130,11 +130,13 @@ function freeBytes(path: string): number {
   return bavail * bsize;
 }
 
-/** Tells the user that results of an earlier call are replaced. */
+/** Tells the user that results of an earlier call will be replaced. */
 export function noteReplaced(folder: string, name: string): void {
   const found = statOf(join(folder, name));
   if (found !== undefined)
-    tell(`${join(folder, name)} of ${found.mtime.toLocaleString()} is replaced; --output-dir keeps results apart.`);
+    tell(
+      `${join(folder, name)} of ${found.mtime.toLocaleString()} will be replaced; --output-dir keeps results apart.`,
+    );
 }
 
 const statOf = (path: string) => {
