@@ -166,6 +166,8 @@ describe('places are checked before the work', () => {
     const args = ['train', 'policy', '--task', 'gcd', '--output-dir', folder, '--dry-run'];
     const { code, err } = await attune(...args, '--run-name', '../../evil');
     expect([code, err]).toEqual([2, expect.stringContaining('--run-name "../../evil" cannot be a run\'s name')]);
+    const long = await attune(...args, '--run-name', 'é'.repeat(128));
+    expect([long.code, long.err]).toEqual([2, expect.stringMatching(/--run-name "é+…" .* it has 256 bytes/)]);
   });
 
   it('an input is never written over', async () => {
