@@ -54,6 +54,13 @@ describe('the plan of a dry run', () => {
     expect(notes).toContainEqual(expect.stringMatching(/^steps: \S+ 40 is not reached: \S+ 1 ends after 3 steps$/));
   });
 
+  it('says how far a warm-up goes that is longer than the training', async () => {
+    await planned({ batchSize: 2, warmupSteps: 3 });
+    expect(notes.filter((note) => note.startsWith('learning rate'))).toEqual([]);
+    await planned({ batchSize: 2, warmupSteps: 100 });
+    expect(notes).toContainEqual(expect.stringMatching(/^learning rate: .* 100 is more than the 3 steps .* to 3 % of/));
+  });
+
   it('counts what was left out once, broken rows too, and so does the training', async () => {
     const file = join(folder, 'odd.jsonl');
     const pair = (prompt: string, chosen: string) => JSON.stringify({ prompt, chosen, rejected: 'no' });

@@ -5,9 +5,9 @@
 import type { TokenStore } from '../../data/index.ts';
 import type { MemoryEstimate } from '../../models/index.ts';
 import type { FoundCheckpoint } from '../../runs/index.ts';
-import { tellUnreached } from '../loop/finished.ts';
 import { checkPlace } from '../loop/same-data.ts';
 import { type ModelPlan, modelPlan, type PlannedModel, type PlanOptions } from '../model-plan.ts';
+import { tellStepNotes } from '../step-notes.ts';
 import { StepBatches, type StepBatchOptions, type StepState } from './step-batches.ts';
 
 export interface TrainingPlan extends ModelPlan {
@@ -55,7 +55,7 @@ export async function trainingPlan(
     const { allowChangedData = false } = config;
     await checkPlace({ path: resume.path, task }, { allowChangedData, progress: options.progress });
   }
-  tellUnreached(batching, steps, options.progress);
+  tellStepNotes({ ...config, ...batching }, steps, options.progress);
   const { totalSteps, microBatches } = steps;
   return {
     ...(await modelPlan(config, tokens, options)),

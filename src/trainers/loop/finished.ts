@@ -1,8 +1,7 @@
 /** Whether a checkpoint leaves anything to do. */
 import { UserError } from '../../errors.ts';
-import type { Progress } from '../../progress.ts';
 import type { Run } from '../../runs/run.ts';
-import { counted, spelled } from '../../spelling.ts';
+import { counted } from '../../spelling.ts';
 import type { LoopState } from './state.ts';
 import type { StepLimit, TrainTask } from './task.ts';
 
@@ -28,16 +27,4 @@ export function checkUnfinished(
     throw new NothingToDo(
       `${run.folder} is finished: it has taken its ${counted(step, 'step')}, and there is nothing to do. To train it further, ${more}.`,
     );
-}
-
-/** --max-steps ends a training before its epochs, and never prolongs it: who asks for more steps than there are is told. */
-export function tellUnreached(
-  config: { maxSteps?: number; epochs?: number },
-  { totalSteps, limits }: Pick<TrainTask, 'totalSteps' | 'limits'>,
-  progress?: Progress,
-): void {
-  const { maxSteps, epochs } = config;
-  if (maxSteps === undefined || limits === undefined || limits.includes('maxSteps')) return;
-  const end = `--epochs ${epochs} ${epochs === 1 ? 'ends' : 'end'} after ${counted(totalSteps, 'step')}`;
-  progress?.start('steps').done(spelled(`--max-steps ${maxSteps} is not reached: ${end}`));
 }

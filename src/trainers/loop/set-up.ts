@@ -21,9 +21,9 @@ import { counted, spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
 import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
+import { tellStepNotes } from '../step-notes.ts';
 import { checkHeldOut, type Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
-import { tellUnreached } from './finished.ts';
 import { trainLoop } from './loop.ts';
 import { type PlaceOptions, takePlace } from './same-data.ts';
 import type { TrainTask } from './task.ts';
@@ -101,7 +101,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   const { allowChangedData } = config;
   const from = resolved.resume?.path;
   const place = from === undefined ? undefined : await takePlace(from, task, { allowChangedData, progress, named });
-  tellUnreached(resolved.config, task, progress);
+  tellStepNotes(resolved.config, task, progress);
   run.planned(task.totalSteps);
   return {
     run,
