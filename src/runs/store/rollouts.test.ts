@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -145,5 +145,11 @@ describe('rollouts.db', () => {
     mkdirSync(`${path}-wal`);
     using reader = openRollouts(path);
     expect(reader.query().length).toBe(1);
+  });
+
+  it('says what to do about a damaged database', async () => {
+    const path = join(folder, 'damaged.db');
+    writeFileSync(path, 'x'.repeat(5000));
+    await expect(RolloutStore.open(path)).rejects.toThrow(/damaged\.db is damaged .*Move it away/);
   });
 });

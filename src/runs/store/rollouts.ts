@@ -116,6 +116,12 @@ export class RolloutStore {
   }
 
   #explain(message: string): AttuneError {
+    if (/not a database|malformed/.test(message))
+      return new UserError(
+        `${this.path} is damaged (${message}). Move it away, and the run goes on with a new one; what it held cannot be read.`,
+      );
+    if (/disk is full/.test(message))
+      return new AttuneError(`The disk is full: rollouts could not be written to ${this.path}.`);
     return new AttuneError(`Cannot write rollouts to ${this.path}: ${message}`);
   }
 
