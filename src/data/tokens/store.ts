@@ -77,7 +77,8 @@ export class TokenStore {
       return new TokenStore(meta, starts, lengths, file);
     } catch (error) {
       await file?.close();
-      if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      const { code = '' } = error as NodeJS.ErrnoException;
+      if (error instanceof SyntaxError || code === 'ENOENT' || code === 'ENOTDIR') return undefined;
       throw error;
     }
   }

@@ -103,6 +103,14 @@ describe('tokenise', () => {
     expect(await contents(rebuilt)).toEqual(before);
   });
 
+  it('a cache that cannot be written is named, with the way to another', async () => {
+    const file = join(fresh(), 'file');
+    writeFileSync(file, '');
+    await expect(tokenise(await open(20), wordsTokenizer(), { cache: join(file, 'tokens') })).rejects.toThrow(
+      /^The cache of tokens, .*file\/tokens, cannot be written: .* is a file.*\. Name another folder by .* ATTUNE_CACHE\.$/,
+    );
+  });
+
   it('removes after a day what a killed process left in the cache', async () => {
     const cache = fresh();
     const left = ['.writing-old', '.writing-now'].map((name) => join(cache, name));
