@@ -91,6 +91,11 @@ export class Admission {
     if (this.#engine.makeRoom(size)) this.#room = new Room(this.#engine.cache as KvCache);
   }
 
+  /** Gives up what is kept of finished sequences. */
+  forgetPrefixes(): void {
+    this.#room?.forget();
+  }
+
   /** Frees the slot of a row that is done. Its sequence is kept as a prefix where `weights` is known. */
   release(row: Row, weights: string | null): void {
     this.#room?.end(row, this.#reuse ? weights : null);

@@ -70,6 +70,10 @@ export function plannedCache(
   return { ...size, bytes };
 }
 
+/** How many sequences of this length are written at the same time where so many responses are wanted. */
+export const slotsFor = (decoder: Decoder, bounds: CacheBounds, responses: number, length: number): number =>
+  Math.max(1, Math.min(responses, bounds.slots ?? mostSlots(decoder.spec, length, kindOf(decoder, bounds))));
+
 /** The blocks of the cache: for all that can be in flight at the same time, and within `maxCacheBytes`. */
 function blocksOf(
   decoder: Decoder,

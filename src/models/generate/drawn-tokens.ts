@@ -1,7 +1,7 @@
 /** Tokens that the device has drawn and the host reads later. */
 import { aten, type Device, keep, Recorder, scope, type Tensor, zeros } from '../../tensor/index.ts';
 import type { Row } from './row.ts';
-import type { Drawn, DrawnTensors } from './sampling.ts';
+import { type Drawn, type DrawnTensors, penalise, restrict } from './sampling.ts';
 
 /** Tokens, then, as floats, their log-probs and kept shares: parts of one int64 array. */
 function partsOf(all: BigInt64Array): { ids: BigInt64Array; logp: Float32Array; kept: Float32Array } {
@@ -89,4 +89,17 @@ export class FirstTokens {
 
 function disposeAll(drawn: readonly { drawn: Tensor }[]): void {
   for (const each of drawn) each.drawn.dispose();
+}
+
+/** Applies a row's repetition penalty and its allowed tokens to its logits, in place. */
+export function shape(logits: Tensor, row: Row): void {
+  const { repetitionPenalty } = row.rule;
+  const { prompt, allow } = row.request;
+  if (repetitionPenalty !== 1) penalise(logits, new Set([...Array.from(prompt), ...row.ids]), repetitionPenalty);
+  if (allow === undefined) return;
+  try {
+    restrict(logits, allow(row.ids, row.sample));
+  } catch (error) {
+    row.onError?.(error); // the other rows continue
+  }
 }

@@ -7,9 +7,17 @@ import { FastWeights } from '../decoder/fast-weights.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import { DecodingWeights } from '../decoding-weights.ts';
 import type { Model } from '../model.ts';
-import { BLOCK, type CacheDtype, type CacheKind, type CacheSize, cacheBytes, KvCache } from './cache/cache.ts';
+import {
+  BLOCK,
+  blocksFor,
+  type CacheDtype,
+  type CacheKind,
+  type CacheSize,
+  cacheBytes,
+  KvCache,
+} from './cache/cache.ts';
 import { continuePrompts, copyPrompts, fillSlots, PREFILL_TOKENS, prefill, tokensLeft } from './decoding.ts';
-import { drawnOnHost, FirstTokens } from './drawn-tokens.ts';
+import { drawnOnHost, FirstTokens, shape } from './drawn-tokens.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
 import { PromptReader } from './prompt-reader.ts';
@@ -18,9 +26,7 @@ import {
   type Drawn,
   likeliest,
   onHost,
-  penalise,
   type RuleTensors,
-  restrict,
   ruleTensors,
   sampleTogether,
 } from './sampling.ts';
@@ -94,6 +100,12 @@ export class Engine {
     this.#reader = new PromptReader(decoder, this.#cache);
     this.#rows = new RowTensors(decoder.device);
     return true;
+  }
+
+  /** On a CPU, frees a cache of another size than this. Elsewhere a larger one stays: what was captured for it is dear. */
+  keepOnly(slots: number, length: number): void {
+    const isSame = this.#cache?.slots === slots && this.#cache.length === blocksFor(length) * BLOCK;
+    if (!isSame && this.#model.decoder.device === 'cpu') this.dispose();
   }
 
   /** Tokens that a step may write before `step` is called again. */
@@ -365,19 +377,6 @@ export class Engine {
 }
 
 const isBegun = (row: Row): boolean => row.ids.length > 0;
-
-/** Applies a row's repetition penalty and its allowed tokens to its logits, in place. */
-function shape(logits: Tensor, row: Row): void {
-  const { repetitionPenalty } = row.rule;
-  const { prompt, allow } = row.request;
-  if (repetitionPenalty !== 1) penalise(logits, new Set([...Array.from(prompt), ...row.ids]), repetitionPenalty);
-  if (allow === undefined) return;
-  try {
-    restrict(logits, allow(row.ids, row.sample));
-  } catch (error) {
-    row.onError?.(error); // the other rows continue
-  }
-}
 
 /** Steps that a row can take by itself: as many as its last block has places, and its response tokens left. */
 const stepsInBlock = (row: Row): number =>

@@ -73,6 +73,18 @@ export function checkSamplerOptions(options: SamplerOptions): void {
   checkNames('Sampler', options, Object.keys(optionRules));
 }
 
+/** Refuses further responses where so many wait already. */
+export function checkWaiting(responses: number, waiting: number, maxWaiting = Number.POSITIVE_INFINITY): void {
+  if (responses > maxWaiting)
+    throw new UserError(
+      `${responses} responses at once are more than the ${maxWaiting} that may wait here. Ask for fewer at a time, or give the server a larger --max-queue (a sampler a larger maxWaiting).`,
+    );
+  if (waiting + responses > maxWaiting)
+    throw new QueueFullError(
+      `${waiting} responses wait for a slot already; this sampler lets at most ${maxWaiting} wait. Try again later.`,
+    );
+}
+
 /** How `Sampler.generate` is cancelled and shows its progress. */
 export interface GenerateOptions {
   signal?: AbortSignal;

@@ -20,16 +20,16 @@ import type { Model } from '../model.ts';
 import type { Precision } from '../precision.ts';
 import { Admission } from './admission.ts';
 import type { CacheDtype, CacheSize } from './cache/cache.ts';
-import { checkCacheBound, plannedCache } from './cache-plan.ts';
+import { checkCacheBound, plannedCache, slotsFor } from './cache-plan.ts';
 import { Engine } from './engine.ts';
 import {
   type CacheUse,
   checkRequests,
   checkSamplerOptions,
+  checkWaiting,
   type GenerateOptions,
   type GenerationRequest,
   type PromptCounts,
-  QueueFullError,
   type SampledResponse,
   SamplerDisposedError,
   type SamplerOptions,
@@ -49,7 +49,9 @@ const MOST_WRITING_MS = 50;
 /** Writes responses with a model, many at a time (continuous batching). Dispose it to free its cache. */
 export class Sampler {
   readonly #model: Model;
-  readonly #options: SamplerOptions;
+  /** As they were given, and as the last `reserve` left them. */
+  readonly #given: SamplerOptions;
+  #options: SamplerOptions;
   readonly #engine: Engine;
   readonly #admission: Admission;
   /** Submissions with rows in slots, and finished ones that are not settled yet. */
@@ -70,6 +72,7 @@ export class Sampler {
     checkSamplerOptions(options);
     checkCacheBound(model.decoder, options);
     this.#model = model;
+    this.#given = options;
     this.#options = options;
     this.#engine = new Engine(model, {
       service: options.reusePrefixes ?? false,
@@ -84,6 +87,19 @@ export class Sampler {
     if (this.#disposed) throw new SamplerDisposedError('This sampler was disposed: make another one.');
     const held = this.cacheBytes + this.#engine.weights.halfBytes; // both are freed before there is another cache
     return plannedCache(this.#model.decoder, this.#options, requests, held);
+  }
+
+  /**
+   * Makes the cache ready for so many responses of at most this many tokens, prompts included, and forgets finished sequences
+   * (`reusePrefixes`). On a CPU no bit of what follows depends on earlier requests then. Call it while nothing is written.
+   */
+  reserve({ responses, length }: { responses: number; length: number }): void {
+    if (!this.#isIdle) throw new UserError('A sampler that is writing cannot be given another size.');
+    const slots = slotsFor(this.#model.decoder, this.#given, responses, length);
+    this.#options = { ...this.#given, slots, maxLength: length };
+    checkSamplerOptions(this.#options);
+    this.#engine.keepOnly(slots, length);
+    this.#admission.forgetPrefixes();
   }
 
   get precision(): Precision {
@@ -144,15 +160,7 @@ export class Sampler {
 
   /** Throws QueueFullError where so many further responses may not wait now, and UserError where they never may. */
   checkQueue(responses: number): void {
-    const { maxWaiting = Number.POSITIVE_INFINITY } = this.#options;
-    if (responses > maxWaiting)
-      throw new UserError(
-        `${responses} responses at once are more than the ${maxWaiting} that may wait here. Ask for fewer at a time, or give the server a larger --max-queue (a sampler a larger maxWaiting).`,
-      );
-    if (this.waiting + responses > maxWaiting)
-      throw new QueueFullError(
-        `${this.waiting} responses wait for a slot already; this sampler lets at most ${maxWaiting} wait. Try again later.`,
-      );
+    checkWaiting(responses, this.waiting, this.#options.maxWaiting);
   }
 
   #submitted(request: GenerationRequest, options: SubmissionOptions): Submitted {

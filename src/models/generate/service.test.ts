@@ -214,6 +214,32 @@ describe('Sampler.submit', () => {
     expect(sampler.promptTokens.reused).toBe(0);
   });
 
+  it('begins again as a new one after reserve: what was written before decides no bit', async () => {
+    using model = await open();
+    const turns = async (sampler: Sampler) => {
+      const [first] = await sampler.submit({ prompt: [5, 9, 3], maxNewTokens: 6, seed: 1 }).responses;
+      const prompt = [5, 9, 3, ...(first?.ids ?? []), 7];
+      return [first, ...(await sampler.submit({ prompt, maxNewTokens: 6, seed: 2 }).responses)];
+    };
+    using fresh = createSampler(model, { reusePrefixes: true });
+    fresh.reserve({ responses: 2, length: 24 });
+    const expected = await turns(fresh);
+    expect(fresh.promptTokens.reused).toBeGreaterThan(0);
+    using used = createSampler(model, { reusePrefixes: true });
+    used.reserve({ responses: 4, length: 200 });
+    await turns(used);
+    for (let i = 0; i < 2; i++) {
+      used.reserve({ responses: 2, length: 24 });
+      const { reused } = used.promptTokens;
+      expect(await turns(used)).toEqual(expected);
+      expect(used.promptTokens.reused - reused).toBe(fresh.promptTokens.reused);
+    }
+    const writing = used.submit({ prompt: [5], maxNewTokens: 20 });
+    expect(() => used.reserve({ responses: 1, length: 8 })).toThrow('A sampler that is writing');
+    writing.cancel();
+    await writing.responses;
+  });
+
   it("ends a request whose callback throws with the callback's error, and no other", async () => {
     using model = await open();
     using sampler = createSampler(model, { slots: 3, maxLength: 32 });

@@ -87,6 +87,12 @@ export class Room {
     if (this.#prefixes.take(prefix)) this.#blocks.release(prefix.blocks);
   }
 
+  /** Gives up all prefixes. */
+  forget(): void {
+    for (let each = this.#prefixes.evict(); each !== undefined; each = this.#prefixes.evict())
+      this.#blocks.release(each.blocks);
+  }
+
   /**
    * How many of these blocks a sequence can begin with: all, but for a partial one that somebody else holds too. `ending`: a
    * prefix that is dropped before.
