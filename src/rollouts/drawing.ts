@@ -11,6 +11,7 @@ import { traced } from '../dist/trace.ts';
 import type { World } from '../dist/world.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
+import { judgeEpisodes } from './episode.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import { decodeResponses, type Rollout, type RolloutOptions, type RolloutSampler, sampleIds } from './rollout.ts';
 import { scoreRollouts } from './scoring.ts';
@@ -22,8 +23,20 @@ export interface DrawOptions extends RolloutOptions {
   /** How long responses to a prompt were before. */
   lengths?: ExpectedLengths;
   measuring?: Measuring;
+  /** Plays episodes in place of sampling single responses. */
+  player?: RolloutPlayer;
   /** Called with this rank's rollouts as soon as their ids are known: a device may compute while texts and scores are made. */
   onSampled?: (rollouts: readonly Rollout[]) => void;
+}
+
+/** Plays episodes: their rollouts come with texts and scores. */
+export interface RolloutPlayer {
+  /** `longestPrompt`: tokens of the longest prompt of the step, on all ranks. */
+  play(
+    sampler: RolloutSampler,
+    prompts: readonly PolicyPrompt[],
+    options: RolloutOptions & { longestPrompt: number },
+  ): Promise<Rollout[]>;
 }
 
 /** What is computed for rollouts one by one, without those of other ranks: their log-probs under a reference, say. */
@@ -42,7 +55,8 @@ export async function drawRollouts(
   prompts: readonly PolicyPrompt[],
   options: DrawOptions,
 ): Promise<{ rollouts: Rollout[]; seconds: number }> {
-  const { world, lengths, exact = false, signal, onSampled } = options;
+  const { world, lengths, exact = false, signal, onSampled, player } = options;
+  const longestPrompt = Math.max(...prompts.map(({ ids }) => ids.length));
   const cost = (prompt: PolicyPrompt) => prompt.ids.length + (lengths?.of(prompt) ?? options.maxNewTokens);
   const places = dealByCost(prompts.map(cost), world.size)[world.rank] as number[];
   let started = performance.now();
@@ -50,7 +64,10 @@ export async function drawRollouts(
   for (const part of exact ? places.map((place) => [place]) : places.length > 0 ? [places] : []) {
     const asked = part.map((place) => prompts[place] as PolicyPrompt);
     const seeds = (k: number) => options.seeds(part[k] as number);
-    const sample = () => sampleIds(sampler, tokenizer, asked, { ...options, seeds });
+    const sample = () =>
+      player === undefined
+        ? sampleIds(sampler, tokenizer, asked, { ...options, seeds })
+        : player.play(sampler, asked, { ...options, seeds, longestPrompt });
     for (const rollout of await traced('sample', sample)) {
       rollout.group = part[rollout.group] as number;
       own.push(rollout);
@@ -59,11 +76,12 @@ export async function drawRollouts(
   const sampled = performance.now();
   onSampled?.(own);
   started += performance.now() - sampled; // not a part of sampling
-  decodeResponses(own, tokenizer);
+  if (player === undefined) decodeResponses(own, tokenizer);
   const seconds = (performance.now() - started) / 1000;
-  if (own.length > 0) await scoreRollouts(scorer, own, signal);
+  if (own.length > 0 && player === undefined) await scoreRollouts(scorer, own, signal);
   const rollouts = await exchanged(own, prompts, options);
   rollouts.sort((a, b) => a.group - b.group || a.rolloutIndex - b.rolloutIndex);
+  if (player !== undefined) judgeEpisodes(rollouts);
   for (const rollout of rollouts) lengths?.saw(rollout);
   return { rollouts, seconds };
 }
@@ -106,12 +124,12 @@ export function assignEach(rollouts: readonly Rollout[], fields: readonly Partia
   for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, fields[i]);
 }
 
-/** What the others do not know of a rollout; the prompt they do. */
-const carried = ({ prompt, ids, ...rest }: Rollout) => rest;
+/** What the others do not know of a rollout; the prompt they do. An episode has ids besides those of its responses. */
+const carried = ({ prompt, ids, ...rest }: Rollout) => (rest.spans === undefined ? rest : { ...rest, ids });
 
 function restored(rest: ReturnType<typeof carried>, prompts: readonly PolicyPrompt[]): Rollout {
   const prompt = prompts[rest.group] as PolicyPrompt;
-  return { ...rest, prompt, ids: Int32Array.from([...prompt.ids, ...rest.responseIds]) };
+  return { ids: Int32Array.from([...prompt.ids, ...rest.responseIds]), ...rest, prompt };
 }
 
 /** The mean length of the responses to each prompt so far, and of all where a prompt is new. */

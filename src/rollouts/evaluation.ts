@@ -10,9 +10,10 @@ import type { Model } from '../models/index.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { byTokens, type ScoreOptions, scoreLogprobs } from './batches.ts';
-import { drawRollouts } from './drawing.ts';
+import { type DrawOptions, drawRollouts } from './drawing.ts';
+import { episodeMetrics } from './episode.ts';
 import { truncatedShare } from './metrics.ts';
-import type { PolicyPrompt } from './prompts.ts';
+import { type PolicyPrompt, taskOf } from './prompts.ts';
 import type { Rollout, RolloutOptions, RolloutSampler } from './rollout.ts';
 
 export interface EvaluationOptions extends Omit<RolloutOptions, 'groupSize'> {
@@ -20,6 +21,7 @@ export interface EvaluationOptions extends Omit<RolloutOptions, 'groupSize'> {
   samples: number;
   /** See `DrawOptions`. */
   exact?: boolean;
+  player?: DrawOptions['player'];
 }
 
 export interface HeldOutEvaluation {
@@ -82,6 +84,7 @@ function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout
     length_mean: of(({ responseIds }) => responseIds.length),
     length_max: Math.max(...greedy.map(({ responseIds }) => responseIds.length)),
     ended: of(({ ended }) => Number(ended)),
+    ...episodeMetrics(greedy),
     ...truncatedShare(greedy),
     ...(sampled.length === 0 ? {} : sampledMetrics(sampled)),
     ...byTask(greedy, 'accuracy'),
@@ -91,7 +94,7 @@ function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout
 
 /** Accuracy of each task of a mixture: a mean may hide that one task is learnt and another forgotten. */
 function byTask(rollouts: readonly Rollout[], name: string): Record<string, number> {
-  const tasks = Map.groupBy(rollouts, ({ prompt }) => prompt.example?.task);
+  const tasks = Map.groupBy(rollouts, ({ prompt }) => taskOf(prompt));
   if (tasks.size < 2 || !isJudged(rollouts)) return {};
   return Object.fromEntries(
     [...tasks].map(([task, own]) => [`${name}_${task}`, meanOf(own.map(({ correct }) => Number(correct)))]),

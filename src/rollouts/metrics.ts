@@ -1,5 +1,6 @@
 /** Metrics of a step's rollouts. */
 import { meanOf, stdOf, zeroSpreadShare } from '../algorithms/index.ts';
+import { episodeMetrics } from './episode.ts';
 import { packedNumbers, type Rollout } from './rollout.ts';
 
 /**
@@ -29,6 +30,7 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
     length_mean: meanOf(lengths),
     length_max: Math.max(...lengths),
     ended: meanOf(of(({ ended }) => Number(ended))),
+    ...episodeMetrics(sampled),
     ...truncatedShare(sampled),
     ...cutMassOf(sampled),
   };

@@ -5,10 +5,12 @@
  *     prompts.take(8);
  */
 import type { DatasetSpec } from '../data/index.ts';
+import { type OpenedEnvironments, openEnvironments } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
 import type { FormatOptions, Tokenizer } from '../text/index.ts';
 import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prompts.ts';
+import { EnvironmentPrompts, environmentEvalPrompts } from './environment-prompts.ts';
 import { type PolicyPrompt, type PromptSource, PromptWriter } from './prompts.ts';
 import { TaskPrompts, taskEvalPrompts } from './task-prompts.ts';
 
@@ -20,9 +22,12 @@ export interface WritingConfig {
   templateVariables?: FormatOptions['templateVariables'];
 }
 
-/** The options of a run's prompts: either tasks or a dataset. */
+/** The options of a run's prompts: tasks, environments or a dataset. */
 export interface PromptsConfig extends WritingConfig {
   task?: string;
+  env?: string;
+  /** Seconds that an environment may take for a step. */
+  toolTimeout?: number;
   curriculum: boolean;
   curriculumUp: number;
   curriculumDown: number;
@@ -46,10 +51,16 @@ export interface OpenedPrompts {
 export interface OpenOptions {
   /** Rows in memory, in place of the config's dataset. */
   rows?: DatasetSpec;
+  /** Those of the config, by `openedEnvironments`. Whoever opened them keeps them open while prompts are taken and played. */
+  environments?: OpenedEnvironments;
   progress?: Progress;
   /** How often a request to the hub that fails is tried again. */
   hubRetries?: number;
 }
+
+/** The environments of a config, opened; undefined where it has none. */
+export const openedEnvironments = async ({ env, toolTimeout = 60 }: Pick<PromptsConfig, 'env' | 'toolTimeout'>) =>
+  env === undefined ? undefined : openEnvironments(env, { timeLimitMs: 1000 * toolTimeout });
 
 export async function openPrompts(
   config: PromptsConfig,
@@ -57,8 +68,17 @@ export async function openPrompts(
   options: OpenOptions = {},
 ): Promise<OpenedPrompts> {
   const { task, seed, curriculumUp: up, curriculumDown: down } = config;
+  const curriculum = config.curriculum ? { up, down } : undefined;
+  if (options.environments !== undefined) {
+    const writer = promptWriter(config, tokenizer);
+    const drawn = { seed, curriculum, recipe: config.env };
+    return {
+      prompts: await EnvironmentPrompts.open(options.environments, writer, drawn),
+      train: [],
+      evaluation: await heldOutPrompts(config, tokenizer, options),
+    };
+  }
   if (task !== undefined) {
-    const curriculum = config.curriculum ? { up, down } : undefined;
     return {
       prompts: new TaskPrompts(promptWriter(config, tokenizer), { tasks: task, seed, curriculum }),
       train: [],
@@ -80,7 +100,8 @@ export async function heldOutPrompts(
   options: OpenOptions = {},
 ): Promise<PolicyPrompt[]> {
   const { task: tasks, seed } = config;
-  if (tasks === undefined) {
+  const { environments } = options;
+  if (tasks === undefined && environments === undefined) {
     const { evaluation, tooLong } = await listsOf(config, tokenizer, options);
     if (evaluation.length > 0 || tooLong === 0) return evaluation;
     throw new UserError(
@@ -88,11 +109,17 @@ export async function heldOutPrompts(
     );
   }
   const count = heldOutCount(config);
-  const found = taskEvalPrompts(promptWriter(config, tokenizer), { tasks, seed, count });
+  const writer = promptWriter(config, tokenizer);
+  const found =
+    environments === undefined
+      ? taskEvalPrompts(writer, { tasks: tasks as string, seed, count })
+      : await environmentEvalPrompts(environments, writer, { seed, count });
   if (found.length < count)
     options.progress
       ?.start('held-out prompts')
-      .done(`${found.length} in place of ${count}: the tasks have no more different test problems at this difficulty`);
+      .done(
+        `${found.length} in place of ${count}: the ${environments === undefined ? 'tasks' : 'environments'} have no more different test problems at this difficulty`,
+      );
   return found;
 }
 

@@ -4,6 +4,7 @@
  * with the next one.
  */
 import { createHash } from 'node:crypto';
+import type { Problem } from '../environments/index.ts';
 import type { Example } from '../tasks/index.ts';
 import { ChatFormat, type FormatOptions, type Message, type Tokenizer } from '../text/index.ts';
 
@@ -16,15 +17,21 @@ export interface PolicyPrompt {
   ids: Int32Array;
   /** The problem behind it, for the verifier. */
   example?: Example;
+  /** The problem of an environment that it begins. */
+  problem?: Problem;
   /** The known final answer of a dataset's prompt. */
   answer?: string;
   /** The other columns of a dataset's row, for reward functions. */
   fields?: Readonly<Record<string, unknown>>;
 }
 
+/** The task or the environment that a prompt is of. */
+export const taskOf = ({ example, problem }: PolicyPrompt): string | undefined =>
+  example?.task ?? problem?.environment.name;
+
 export interface PromptSource {
   /** The next prompts of the stream. */
-  take(count: number): PolicyPrompt[];
+  take(count: number): PolicyPrompt[] | Promise<PolicyPrompt[]>;
   /** Stands for the prompts that it draws from, and for how they are written. */
   readonly fingerprint: string;
   /** Passes over the prompts so far; always 0 for an endless source. */
@@ -77,7 +84,8 @@ export class PromptWriter {
 /** Stands for a set of prompts in their order, with their answers. */
 export function promptsFingerprint(prompts: readonly PolicyPrompt[]): string {
   const hash = createHash('sha256');
-  for (const { text, answer } of prompts) hash.update(JSON.stringify([text, answer]));
+  for (const { text, answer, problem } of prompts)
+    hash.update(JSON.stringify(problem === undefined ? [text, answer] : [text, problem.environment.name, problem.key]));
   return hash.digest('hex');
 }
 

@@ -1,6 +1,6 @@
 /** Converts rollouts to rows of the database. */
-import type { EvalRollout, RolloutFacts, Rollout as StoredRow } from '../runs/index.ts';
-import type { PolicyPrompt } from './prompts.ts';
+import type { EvalRollout, RolloutFacts, RolloutTokens, Rollout as StoredRow } from '../runs/index.ts';
+import { type PolicyPrompt, taskOf } from './prompts.ts';
 import type { Rollout } from './rollout.ts';
 
 export function storedRollouts(
@@ -19,6 +19,7 @@ export function storedRollouts(
     advantage: rollout.advantage,
     parts: partsOf(rollout),
     facts: factsOf(rollout),
+    ...episodeOf(rollout),
     ...(tokens
       ? {
           tokens: {
@@ -28,6 +29,7 @@ export function storedRollouts(
             refLogprobs: rollout.lpRef,
             values: rollout.values,
             advantages: Float32Array.from(rollout.advantages),
+            ...sequenceOf(rollout),
           },
         }
       : {}),
@@ -46,7 +48,21 @@ export function storedEvaluation(
     reward: rollout.score,
     parts: partsOf(rollout),
     facts: factsOf(rollout),
+    ...episodeOf(rollout),
   }));
+}
+
+function episodeOf({ episode }: Rollout): Pick<StoredRow, 'episode'> {
+  if (episode === undefined) return {};
+  const turns = episode.turns.flatMap(({ response, tokens, reward, told }) => [
+    { role: 'assistant', content: response, tokens, reward },
+    ...told.map(({ role, content }) => ({ role, content })),
+  ]);
+  return { episode: { end: episode.end, turns } };
+}
+
+function sequenceOf({ ids, promptLength, spans }: Rollout): Pick<RolloutTokens, 'sequence'> {
+  return spans === undefined ? {} : { sequence: { ids: ids.slice(promptLength), spans: Int32Array.from(spans) } };
 }
 
 /** The parts of the score, their weighted sum, and the verifier's result. */
@@ -55,7 +71,7 @@ function partsOf({ parts, score, correct }: Rollout): Record<string, number> {
 }
 
 function factsOf({ prompt, ended, responseIds }: Rollout): RolloutFacts {
-  const task = prompt.example?.task;
+  const task = taskOf(prompt);
   return { ...(task === undefined ? {} : { task }), ended, lengthTokens: responseIds.length };
 }
 

@@ -11,20 +11,23 @@ import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
 import type { RewardItem } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
+import type { EpisodeRecord } from './episode.ts';
 import type { PolicyPrompt } from './prompts.ts';
 
 /** The part of the sampler that rollouts use; tests replace it. */
-export type RolloutSampler = Pick<Sampler, 'generate' | 'dispose'>;
+export type RolloutSampler = Pick<Sampler, 'generate' | 'dispose'> & Partial<Pick<Sampler, 'reserve'>>;
 
 export interface Rollout extends PromptedResponse {
   prompt: PolicyPrompt;
   /** The number of its prompt in the step, and of the response in its group. */
   group: number;
   rolloutIndex: number;
-  /** The response's ids, up to and including the token that ended it. */
+  /** The response's ids, up to and including the token that ended it; of an episode those of all its responses. */
   responseIds: Int32Array;
-  /** Its text. */
+  /** Its text; of an episode what was said, with who said it. */
   response: string;
+  /** The turns of an episode. Its `spans` say which of its ids are the policy's. */
+  episode?: EpisodeRecord;
   /** Ended by itself, not cut at maxNewTokens. */
   ended: boolean;
   /** Log-probs of the response's tokens, over the whole vocabulary, under the weights that sampled them. */
@@ -89,23 +92,34 @@ export async function sampleIds(
   prompts: readonly PolicyPrompt[],
   options: RolloutOptions,
 ): Promise<Rollout[]> {
-  const { groupSize, maxNewTokens, temperature, topP, topK, minP, seeds, signal, progress } = options;
+  const { groupSize, maxNewTokens, seeds, signal, progress } = options;
+  const rule = samplingRule(options, tokenizer);
   const requests = prompts.map(
     ({ ids }, i): GenerationRequest => ({
+      ...rule,
       prompt: ids,
       samples: groupSize,
       maxNewTokens,
-      temperature,
-      ...(topP !== undefined && topP < 1 ? { topP } : {}),
-      ...(topK !== undefined && topK > 0 ? { topK } : {}),
-      ...(minP !== undefined && minP > 0 ? { minP } : {}),
-      stopIds: tokenizer.eosIds,
       seed: seeds(i),
     }),
   );
   const groups = await sampler.generate(requests, { signal, progress });
   signal?.throwIfAborted();
   return groups.flatMap((group, i) => group.map((sampled, k) => rolloutOf(prompts[i] as PolicyPrompt, sampled, i, k)));
+}
+
+/** How tokens are drawn, and which end a response. */
+export function samplingRule(
+  { temperature, topP, topK, minP }: Pick<RolloutOptions, 'temperature' | 'topP' | 'topK' | 'minP'>,
+  { eosIds }: Pick<Tokenizer, 'eosIds'>,
+): Omit<GenerationRequest, 'prompt' | 'maxNewTokens'> {
+  return {
+    temperature,
+    ...(topP !== undefined && topP < 1 ? { topP } : {}),
+    ...(topK !== undefined && topK > 0 ? { topK } : {}),
+    ...(minP !== undefined && minP > 0 ? { minP } : {}),
+    stopIds: eosIds,
+  };
 }
 
 /** Sets each rollout's text. */

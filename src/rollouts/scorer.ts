@@ -30,6 +30,8 @@ export interface ScorerOptions {
 /** The options of a reward; names as in configs. */
 export interface RewardOptions {
   task?: string;
+  /** An environment gives the rewards itself. */
+  env?: string;
   rewardModelPath?: string;
   rmQuantType?: QuantType;
   rmPrecision?: Precision;
@@ -56,6 +58,7 @@ export interface ConfiguredScorer extends RewardScorer {
  * what was opened here, not the calling program's own scorers.
  */
 export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<ConfiguredScorer> {
+  if (config.env !== undefined) return environmentReward(options.extra);
   using opened = new DisposableStack();
   const { extra } = options;
   const scorers = await scorersOf(config, options, opened);
@@ -72,6 +75,16 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
   const own = opened.move();
   const rewardModel = scorers.find((scorer) => scorer instanceof RewardModelScorer);
   return { ...sum, ...(rewardModel && { rewardModel }), dispose: () => own.dispose() };
+}
+
+/** Episodes come with their scores: nothing else scores them. */
+function environmentReward(extra: readonly RewardScorer[] = []): ConfiguredScorer {
+  if (extra.length > 0)
+    throw new UserError(
+      `The environment gives the reward (--env): leave ${extra.map(({ name }) => name).join(', ')} out, or give it in the environment's step.`,
+    );
+  const name = 'environment';
+  return { name, score: () => Promise.reject(new UserError('Only the episodes of an environment have its reward.')) };
 }
 
 /** Who judged, as it stands in the files of an evaluation. */
@@ -128,6 +141,7 @@ export async function checkReward(
   config: RewardOptions,
   { device, prompts, progress }: Pick<ScorerOptions, 'device' | 'prompts'> & { progress?: Progress },
 ): Promise<number> {
+  if (config.env !== undefined) return 0;
   const { rewardModelPath, rewardModule, rmQuantType: quantType } = config;
   const other = rewardModelPath !== undefined || rewardModule !== undefined;
   const verifier = verifierOf(config, prompts, other);

@@ -34,7 +34,7 @@ export class RewardShaper {
     const scores = this.#normalised(rollouts.map(({ score }) => score));
     for (const [i, rollout] of rollouts.entries()) {
       const ended = withEosPenalty(scores[i] as number, rollout.ended, eosPenalty);
-      const length = rollout.responseIds.length;
+      const length = rollout.ids.length - rollout.promptLength;
       const ramp = overlongRamp * maxNewTokens;
       rollout.reward = ended + (ramp > 0 ? overlongPenalty(length, maxNewTokens, ramp) : 0);
     }

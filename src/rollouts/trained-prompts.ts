@@ -1,7 +1,7 @@
 /** Which prompts of an evaluation a run trains on: its own seed and number of held-out prompts decide. */
 import type { Tokenizer } from '../text/index.ts';
 import { openPrompts, type PromptsConfig } from './opening.ts';
-import type { PolicyPrompt } from './prompts.ts';
+import { type PolicyPrompt, taskOf } from './prompts.ts';
 
 /** How many of the prompts are among those that a run of this config trains on; undefined where that is not known. */
 export async function countTrainedOn(
@@ -10,8 +10,8 @@ export async function countTrainedOn(
   tokenizer: Tokenizer,
 ): Promise<number | undefined> {
   // Test problems of tasks are never trained on, whatever the seed.
-  const areOfTasks = prompts.every(({ example }) => example !== undefined);
-  if (config.task !== undefined) return areOfTasks ? 0 : undefined;
+  const areOfTasks = prompts.every((prompt) => taskOf(prompt) !== undefined);
+  if (config.task !== undefined || config.env !== undefined) return areOfTasks ? 0 : undefined;
   // A whole dataset, which may be on the hub, is not read for problems that it hardly has.
   if (areOfTasks) return undefined;
   if (config.dataset === undefined) return undefined; // rows of a program

@@ -59,14 +59,16 @@ const equalRewards = { ...dapo, rewardWeights: ['byLength=0'] };
 async function levels(options: Options): Promise<number[]> {
   const config = policySchema.parse({ task: 'spell_backward:1-3', curriculum: true, ...options });
   const { prompts } = await openPrompts(config, await Tokenizer.load(at('model')));
-  return [0.5, 0.5, 0.1].flatMap((success) => {
-    const batch = prompts.take(8);
+  const found: number[] = [];
+  for (const success of [0.5, 0.5, 0.1]) {
+    const batch = await prompts.take(8);
     prompts.learn?.(
       batch,
       batch.map(() => success),
     );
-    return Object.values(prompts.metrics?.() ?? {});
-  });
+    found.push(...Object.values(prompts.metrics?.() ?? {}));
+  }
+  return found;
 }
 const cadence = cadenceProofs({ metric: 'eval/kl', greaterIsBetter: false, unevaluated: [noPrompts], evaluating });
 

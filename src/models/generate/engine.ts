@@ -22,14 +22,7 @@ import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
 import { PromptReader } from './prompt-reader.ts';
 import type { Row } from './row.ts';
-import {
-  type Drawn,
-  likeliest,
-  onHost,
-  type RuleTensors,
-  ruleTensors,
-  sampleTogether,
-} from './sampling.ts';
+import { type Drawn, likeliest, onHost, type RuleTensors, ruleTensors, sampleTogether } from './sampling.ts';
 import { type HeldRows, RowTensors, Stepper } from './stepper.ts';
 
 /** Tokens of preempted rows that go through one step; so many rows always take the plan's path, if any (isSkinny). */

@@ -16,9 +16,17 @@ import { pathToFileURL } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { AttuneError, UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
-import type { EvalRollout, Rollout, RolloutReply, RolloutRequest, RolloutTokens } from './schema.ts';
+import type {
+  EvalRollout,
+  Rollout,
+  RolloutReply,
+  RolloutRequest,
+  RolloutTokens,
+  StoredEpisode,
+  StoredTurn,
+} from './schema.ts';
 
-export type { EvalRollout, Rollout, RolloutFacts, RolloutTokens } from './schema.ts';
+export type { EvalRollout, Rollout, RolloutFacts, RolloutTokens, StoredEpisode, StoredTurn } from './schema.ts';
 
 interface Waiting {
   resolve(): void;
@@ -130,10 +138,10 @@ export class RolloutStore {
   }
 }
 
-export interface StoredRollout extends Omit<Rollout, 'tokens' | 'parts' | 'facts'> {
+export interface StoredRollout extends Omit<Rollout, 'tokens' | 'parts' | 'facts' | 'episode'> {
   id: number;
 }
-export interface StoredEvalRollout extends Omit<EvalRollout, 'parts' | 'facts'> {
+export interface StoredEvalRollout extends Omit<EvalRollout, 'parts' | 'facts' | 'episode'> {
   id: number;
 }
 
@@ -179,6 +187,10 @@ export class RolloutReader implements Disposable {
   parts = (rolloutId: number) => this.#parts('reward_parts', rolloutId);
   evalParts = (rolloutId: number) => this.#parts('eval_reward_parts', rolloutId);
 
+  /** The turns of an episode; undefined for a single response. */
+  episode = (rolloutId: number) => this.#episode('', rolloutId);
+  evalEpisode = (rolloutId: number) => this.#episode('eval_', rolloutId);
+
   tokens(rolloutId: number): RolloutTokens | undefined {
     const row = this.#database.prepare('select * from rollout_tokens where rollout_id = ?').get(rolloutId);
     if (!row) return undefined;
@@ -190,6 +202,7 @@ export class RolloutReader implements Disposable {
       refLogprobs: floats(row.ref_logprobs),
       values: floats(row.value_estimates),
       advantages: floats(row.advantages),
+      ...this.#sequence(rolloutId),
     };
   }
 
@@ -199,6 +212,40 @@ export class RolloutReader implements Disposable {
 
   [Symbol.dispose](): void {
     this.close();
+  }
+
+  #sequence(rolloutId: number): Pick<RolloutTokens, 'sequence'> {
+    if (!this.#has('rollout_sequences')) return {};
+    const row = this.#database.prepare('select ids, spans from rollout_sequences where rollout_id = ?').get(rolloutId);
+    if (row === undefined) return {};
+    const whole = (value: unknown) => new Int32Array(copied(value as Uint8Array));
+    return { sequence: { ids: whole(row.ids), spans: whole(row.spans) } };
+  }
+
+  #episode(side: '' | 'eval_', rolloutId: number): StoredEpisode | undefined {
+    if (!this.#has(`${side}rollout_episodes`)) return undefined;
+    const found = this.#database
+      .prepare(`select ended_by from ${side}rollout_episodes where rollout_id = ?`)
+      .get(rolloutId);
+    if (found === undefined) return undefined;
+    const rows = this.#database
+      .prepare(`select role, content, tokens, reward from ${side}rollout_turns where rollout_id = ? order by place`)
+      .all(rolloutId);
+    const turns = rows.map(
+      ({ role, content, tokens, reward }): StoredTurn => ({
+        ...{ role: String(role), content: String(content) },
+        ...(tokens !== null && { tokens: Number(tokens) }),
+        ...(reward !== null && { reward: Number(reward) }),
+      }),
+    );
+    return { end: String(found.ended_by), turns };
+  }
+
+  /** Databases of earlier versions lack tables. */
+  #has(table: string): boolean {
+    return (
+      this.#database.prepare("select 1 from sqlite_master where type = 'table' and name = ?").get(table) !== undefined
+    );
   }
 
   #steps(table: string): { step: number; count: number; mean: number; min: number; max: number }[] {

@@ -15,7 +15,24 @@ export interface Rollout {
   parts?: Record<string, number>;
   /** What lists of rollouts filter by. */
   facts?: RolloutFacts;
+  /** The turns of an episode of an environment. */
+  episode?: StoredEpisode;
   tokens?: RolloutTokens;
+}
+
+/** An episode of an environment, turn by turn. */
+export interface StoredEpisode {
+  /** Why it ended: done, turns, length or error. */
+  end: string;
+  turns: readonly StoredTurn[];
+}
+
+/** What was said after the prompt, and by whom. Tokens and rewards are those of the policy's own turns. */
+export interface StoredTurn {
+  role: string;
+  content: string;
+  tokens?: number;
+  reward?: number;
 }
 
 /** Facts about a response that its text does not tell. */
@@ -39,6 +56,11 @@ export interface RolloutTokens {
   values?: Float32Array;
   /** Per-token advantages, where they differ along a response (GAE). */
   advantages?: Float32Array;
+  /**
+   * Of an episode: all ids behind the prompt, and where those of the policy (`completionIds`) are, [start, end, start, end, …] counted
+   * from the beginning of the prompt.
+   */
+  sequence?: { ids: Int32Array; spans: Int32Array };
 }
 
 export const schemaSql = `
@@ -57,6 +79,15 @@ create table if not exists eval_rollout_facts(rollout_id integer primary key, ta
 create table if not exists rollout_tokens(
   rollout_id integer primary key, prompt_ids blob not null, completion_ids blob not null, logprobs blob not null,
   ref_logprobs blob, value_estimates blob, advantages blob);
+create table if not exists rollout_sequences(rollout_id integer primary key, ids blob not null, spans blob not null);
+create table if not exists rollout_episodes(rollout_id integer primary key, ended_by text not null, turns integer not null);
+create table if not exists eval_rollout_episodes(rollout_id integer primary key, ended_by text not null, turns integer not null);
+create table if not exists rollout_turns(
+  rollout_id integer not null, place integer not null, role text not null, content text not null, tokens integer, reward real,
+  primary key(rollout_id, place)) without rowid;
+create table if not exists eval_rollout_turns(
+  rollout_id integer not null, place integer not null, role text not null, content text not null, tokens integer, reward real,
+  primary key(rollout_id, place)) without rowid;
 `;
 
 /** Requests to the writing thread; each is acknowledged by its number. */

@@ -7,6 +7,7 @@ import {
   type RolloutFacts,
   type RolloutReply,
   type RolloutRequest,
+  type StoredEpisode,
   schemaSql,
 } from './schema.ts';
 
@@ -14,8 +15,6 @@ const { path, resumedAt } = workerData as { path: string; resumedAt?: number };
 const database = new DatabaseSync(path, { timeout: 30_000 });
 database.exec('pragma journal_mode = wal; pragma synchronous = normal;');
 database.exec(schemaSql);
-if (resumedAt !== undefined) deleteAfter(resumedAt);
-
 const insertRollout = database.prepare(
   `insert into rollouts(step, epoch, prompt_index, rollout_index, prompt, completion, reward, advantage) values (?, ?, ?, ?, ?, ?, ?, ?)`,
 );
@@ -34,13 +33,28 @@ const insertTokens = database.prepare(
   `insert into rollout_tokens(rollout_id, prompt_ids, completion_ids, logprobs, ref_logprobs, value_estimates, advantages)
    values (?, ?, ?, ?, ?, ?, ?)`,
 );
-const deleteEvalParts = database.prepare(
-  'delete from eval_reward_parts where rollout_id in (select id from eval_rollouts where step = ?)',
-);
-const deleteEvalFacts = database.prepare(
-  'delete from eval_rollout_facts where rollout_id in (select id from eval_rollouts where step = ?)',
+const insertSequence = database.prepare('insert into rollout_sequences(rollout_id, ids, spans) values (?, ?, ?)');
+const episodeInserts = (side: '' | 'eval_') => ({
+  episode: database.prepare(`insert into ${side}rollout_episodes(rollout_id, ended_by, turns) values (?, ?, ?)`),
+  turn: database.prepare(
+    `insert into ${side}rollout_turns(rollout_id, place, role, content, tokens, reward) values (?, ?, ?, ?, ?, ?)`,
+  ),
+});
+const insertEpisode = episodeInserts('');
+const insertEvalEpisode = episodeInserts('eval_');
+/** What belongs to a rollout, and goes with it. */
+const dependants = {
+  rollouts: [
+    ...['reward_parts', 'rollout_facts', 'rollout_tokens'],
+    ...['rollout_sequences', 'rollout_episodes', 'rollout_turns'],
+  ],
+  eval_rollouts: ['eval_reward_parts', 'eval_rollout_facts', 'eval_rollout_episodes', 'eval_rollout_turns'],
+};
+const deleteOfEvals = dependants.eval_rollouts.map((table) =>
+  database.prepare(`delete from ${table} where rollout_id in (select id from eval_rollouts where step = ?)`),
 );
 const deleteEvals = database.prepare('delete from eval_rollouts where step = ?');
+if (resumedAt !== undefined) deleteAfter(resumedAt);
 
 parentPort?.on('message', (request: RolloutRequest) => {
   const reply: RolloutReply = { number: request.number };
@@ -108,13 +122,26 @@ function addRollout(r: Rollout): void {
       t.values ? blob(t.values) : null,
       t.advantages ? blob(t.advantages) : null,
     );
+    if (t.sequence) insertSequence.run(id, blob(t.sequence.ids), blob(t.sequence.spans));
   }
+  if (r.episode) addEpisode(id, r.episode, insertEpisode);
 }
 
 function addEval(r: EvalRollout): void {
   const { lastInsertRowid: id } = insertEval.run(r.step, r.epoch, r.promptIndex, r.prompt, r.completion, r.reward);
   for (const [name, value] of Object.entries(r.parts ?? {})) insertEvalPart.run(id, name, value);
   if (r.facts) insertEvalFacts.run(id, ...factValues(r.facts));
+  if (r.episode) addEpisode(id, r.episode, insertEvalEpisode);
+}
+
+function addEpisode(
+  id: number | bigint,
+  { end, turns }: StoredEpisode,
+  insert: ReturnType<typeof episodeInserts>,
+): void {
+  insert.episode.run(id, end, turns.filter(({ role }) => role === 'assistant').length);
+  for (const [place, { role, content, tokens, reward }] of turns.entries())
+    insert.turn.run(id, place, role, content, tokens ?? null, reward ?? null);
 }
 
 const factValues = ({ task, ended, lengthTokens }: RolloutFacts) =>
@@ -123,21 +150,16 @@ const factValues = ({ task, ended, lengthTokens }: RolloutFacts) =>
 /** An evaluation that is made again, after an interrupt, takes the place of the first. */
 function deleteEvaluations(steps: ReadonlySet<number>): void {
   for (const step of steps) {
-    deleteEvalParts.run(step);
-    deleteEvalFacts.run(step);
+    for (const each of deleteOfEvals) each.run(step);
     deleteEvals.run(step);
   }
 }
 
 function deleteAfter(step: number): void {
   transaction(() => {
-    for (const [rows, dependants] of [
-      ['rollouts', ['reward_parts', 'rollout_facts', 'rollout_tokens']],
-      ['eval_rollouts', ['eval_reward_parts', 'eval_rollout_facts']],
-    ] as const) {
-      for (const table of dependants) {
+    for (const [rows, tables] of Object.entries(dependants)) {
+      for (const table of tables)
         database.prepare(`delete from ${table} where rollout_id in (select id from ${rows} where step > ?)`).run(step);
-      }
       database.prepare(`delete from ${rows} where step > ?`).run(step);
     }
   });

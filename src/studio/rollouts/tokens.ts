@@ -71,7 +71,7 @@ export class TokenView implements Disposable {
   }
 
   /** The checkpoint stays loaded for the next rollout; another one takes its place. */
-  async #scoreNow(run: RunEntry, { promptIds, completionIds }: RolloutTokens, name: string): Promise<Scored> {
+  async #scoreNow(run: RunEntry, { promptIds, completionIds, sequence }: RolloutTokens, name: string): Promise<Scored> {
     const snapshot = run.snapshots.find((each) => each.name === name);
     if (snapshot === undefined)
       throw new ApiError(404, `This run has no checkpoint "${name.slice(0, 100)}".`, { code: 'not_found' });
@@ -82,11 +82,12 @@ export class TokenView implements Disposable {
     }
     const { decoder } = this.#loaded.model;
     const { temperature = 1 } = openRun(run.path).config as { temperature?: number };
-    const ids = Int32Array.from([...promptIds, ...completionIds]);
+    const ids = Int32Array.from([...promptIds, ...(sequence?.ids ?? completionIds)]);
+    const asked = { ids, promptLength: promptIds.length, ...(sequence && { spans: sequence.spans }) };
     return withoutDropout(decoder, () =>
       scope(() =>
         noGrad(() => {
-          const { batch, tokens } = packResponses([{ ids, promptLength: promptIds.length }], decoder);
+          const { batch, tokens } = packResponses([asked], decoder);
           const { logp, entropy } = tokenLogprobs(decoder, decoder.forward(batch), batch, tokens, temperature);
           return { logprobs: logp.numbers(), entropies: entropy.numbers() };
         }),

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { type PolicyAlgorithm, policyAlgorithm, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
+import { environmentNames } from '../../environments/index.ts';
 import { UserError } from '../../errors.ts';
 import { cacheDtypes } from '../../models/index.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
@@ -15,6 +16,7 @@ import { policyRules } from './rules.ts';
 const group = {
   algorithm: 'Algorithm',
   prompts: 'Prompts',
+  environment: 'Environment',
   reward: 'Reward',
   rollout: 'Rollouts',
   evaluation: 'Evaluation and checkpoints',
@@ -74,7 +76,7 @@ const shape = z.object({
     examples: ['chain_sum:1*2,gcd'],
   }),
   curriculum: field(z.boolean().default(false), {
-    description: "raise a task's difficulty within its range as its success rate grows",
+    description: "raise a task's or an environment's difficulty within its range as its success rate grows",
     group: group.prompts,
   }),
   curriculumUp: field(share().default(0.8), {
@@ -105,6 +107,23 @@ const shape = z.object({
     description: 'variables of the chat template, such as enable_thinking',
     group: group.prompts,
     fileOnly: true,
+  }),
+
+  env: field(z.string().optional(), {
+    description:
+      'environment that the policy acts in, turn by turn, and that gives the reward: one of its own, or a module of yours',
+    names: environmentNames,
+    group: group.environment,
+    examples: ['guess:1-3', './my-env.ts'],
+    aliases: ['environment'],
+  }),
+  maxTurns: field(count().default(10), {
+    description: 'answers of the policy in an episode at most; one that is not over then ends there',
+    group: group.environment,
+  }),
+  toolTimeout: field(z.number().positive().default(60), {
+    description: 'seconds that the environment may take for a step',
+    group: group.environment,
   }),
 
   rewardModelPath: field(z.string().optional(), {
@@ -144,7 +163,8 @@ const shape = z.object({
     group: group.reward,
   }),
   onRewardError: field(z.enum(['stop', 'score']).default('stop'), {
-    description: 'what an exception in a reward module does: stop the run, or score the sample 0',
+    description:
+      'what an exception in a reward module or an environment does: stop the run, or score the sample 0 (an episode: what it has earned so far)',
     group: group.reward,
   }),
   rewardNormalization: field(z.enum(['none', 'batch', 'running']).default('none'), {
@@ -169,7 +189,7 @@ const shape = z.object({
     aliases: ['gradAccumSteps', 'gradientAccumulationSteps'],
   }),
   maxSteps: field(count().optional(), {
-    description: 'steps in all; epochs over the dataset, or 500 with endless tasks, when left out',
+    description: 'steps in all; epochs over the dataset, or 500 with endless tasks and environments, when left out',
     group: 'Optimiser',
     aliases: ['steps'],
   }),
@@ -183,7 +203,10 @@ const shape = z.object({
     group: group.rollout,
     aliases: ['numRollouts'],
   }),
-  maxNewTokens: field(count().default(512), { description: 'tokens of a response at most', group: group.rollout }),
+  maxNewTokens: field(count().default(512), {
+    description: 'tokens of a response at most; of a whole episode with --env, with those that it is told',
+    group: group.rollout,
+  }),
   temperature: field(z.number().positive().default(1), { description: 'of sampling', group: group.rollout }),
   topP: field(z.number().positive().max(1).default(1), {
     description: 'nucleus sampling; 1 = off, as the losses take responses to be drawn',
@@ -268,13 +291,18 @@ export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rmP
 }
 
 /** Prompts come from one place. */
-export function checkPromptSource(config: { task?: string; dataset?: string }, rowsGiven = false): void {
+export function checkPromptSource(config: { task?: string; dataset?: string; env?: string }, rowsGiven = false): void {
   const hasDataset = rowsGiven || config.dataset !== undefined;
+  if (config.env !== undefined && (config.task !== undefined || hasDataset))
+    throw new UserError(
+      `Prompts come from one place: --env brings its own, so leave ${config.task === undefined ? '--dataset' : '--task'} out.`,
+    );
+  if (config.env !== undefined) return;
   if (config.task !== undefined && hasDataset)
     throw new UserError('Prompts come from --task or from --dataset, not from both.');
   if (config.task === undefined && !hasDataset)
     throw new UserError(
-      'There are no prompts: name tasks with --task (attune tasks lists them) or a set with --dataset.',
+      'There are no prompts: name tasks with --task (attune tasks lists them), a set with --dataset, or an environment with --env.',
     );
 }
 
@@ -289,9 +317,9 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
     );
   if (config.groupSize < 2 && comparesWithinGroup(algorithm))
     throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
-  if (config.curriculum && config.task === undefined)
+  if (config.curriculum && config.task === undefined && config.env === undefined)
     throw new UserError(
-      '--curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.',
+      '--curriculum moves through difficulties of tasks: it needs --task (or --env) with a range, such as gcd:1-3.',
     );
   const { curriculumUp: up, curriculumDown: down } = config;
   if (config.curriculum && up < down)

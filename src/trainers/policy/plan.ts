@@ -4,10 +4,12 @@ import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import { readAdapterConfig } from '../../models/files/adapter.ts';
 import { loadTokenizer } from '../../models/index.ts';
-import { openPrompts } from '../../rollouts/opening.ts';
+import { episodePlayer } from '../../rollouts/episodes/player.ts';
+import { openedEnvironments, openPrompts } from '../../rollouts/opening.ts';
 import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { checkReward } from '../../rollouts/scorer.ts';
 import type { FoundCheckpoint } from '../../runs/index.ts';
+import { counted } from '../../spelling.ts';
 import { describeChoices, describeMemory, describeRanks } from '../batches/plan.ts';
 import { checkHeldOut } from '../loop/best.ts';
 import { checkPlace } from '../loop/same-data.ts';
@@ -87,7 +89,9 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
     ...(config.refQuantType === undefined ? {} : { referenceQuantType: config.refQuantType }),
   });
   const within = promptsWithin(config, planned.positions);
-  const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress });
+  using environments = await openedEnvironments(config);
+  const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress, environments });
+  episodePlayer(config, tokenizer);
   checkHeldOut(config, evaluation.length > 0, sources);
   if (resume !== undefined) {
     const { maxSteps } = plannedSteps(config, prompts);
@@ -108,6 +112,7 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   return [
     `${algorithm.name}: ${algorithm.summary}`,
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
+    ...(config.env === undefined ? [] : [`episodes: ${config.env}, up to ${counted(config.maxTurns, 'turn')}`]),
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
     `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cache, ...(judge > 0 ? { 'reward model': judge } : {}) })}${besides(config)}`,

@@ -10,13 +10,16 @@
 import { type PolicyAlgorithm, stdOf, useAlgorithm, usesReference } from '../../algorithms/index.ts';
 import { call, checkArguments, list, type Rule } from '../../arguments.ts';
 import { makeOptimizer } from '../../dist/shard/optimizer.ts';
+import type { EnvironmentRecipe } from '../../environments/index.ts';
+import { environmentText } from '../../environments/recipe.ts';
 import { UserError } from '../../errors.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
 import { anyScorer } from '../../rewards/scorer.ts';
+import { episodePlayer } from '../../rollouts/episodes/player.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
-import { openPrompts } from '../../rollouts/opening.ts';
+import { openedEnvironments, openPrompts } from '../../rollouts/opening.ts';
 import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
@@ -63,12 +66,13 @@ export type PolicyStep = StepOf<
 
 /**
  * Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`), `task` a text or a task
- * of your own (`defineTask`). To go on with a run, the same ones are given again.
+ * of your own (`defineTask`), `env` a text or an environment of your own (`defineEnvironment`). To go on with a run, the same ones are given again.
  */
 export function trainPolicy(
-  input: Omit<ProgramConfig<PolicyInput>, 'algorithm' | 'task'> & {
+  input: Omit<ProgramConfig<PolicyInput>, 'algorithm' | 'task' | 'env'> & {
     algorithm?: string | PolicyAlgorithm;
     task?: TaskRecipe;
+    env?: EnvironmentRecipe;
   },
   options: PolicyTrainerOptions = {},
 ): Training<PolicyStep> {
@@ -91,6 +95,7 @@ function check({ rewards, sampler, onStart, onRewardFailure }: PolicyTrainerOpti
 function named(flags: Record<string, unknown>): void {
   if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
   if (typeof flags.task === 'object') flags.task = recipeText(flags.task as TaskRecipe);
+  if (typeof flags.env === 'object') flags.env = environmentText(flags.env as EnvironmentRecipe);
 }
 
 /** The same from a resolved config. */
@@ -111,8 +116,12 @@ export function startPolicy(
     freed.use(model);
     model.train(false);
     const { maxPositions } = model.decoder.spec;
+    const environments = await openedEnvironments(config);
+    opened.defer(() => environments?.dispose());
+    const player = episodePlayer(config, tokenizer, options.onRewardFailure);
     const { prompts, train, evaluation } = await openPrompts(promptsWithin(config, maxPositions), tokenizer, {
       rows: options.dataset,
+      environments,
       progress,
     });
     const extra = (options.rewards ?? []).map((reward, i) =>
@@ -127,7 +136,9 @@ export function startPolicy(
     const critic = algorithm.needsValue ? await openCritic(config, model) : null;
     opened.defer(() => critic?.dispose());
     const { rolloutSlots: slots, cacheDtype } = config;
-    const sampler = options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots, tokenizer, cacheDtype });
+    const reusePrefixes = player !== undefined; // a turn begins with those before it
+    const sampler =
+      options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots, tokenizer, cacheDtype, reusePrefixes });
     opened.defer(() => sampler.dispose());
     if (sampler instanceof Sampler && sampler.precision !== 'exact')
       throw new UserError('The sampler decodes fast, not exactly: training needs the log-probs of the policy itself.');
@@ -152,6 +163,7 @@ export function startPolicy(
       critic,
       prompts,
       scorer,
+      player,
       given: extra.map(({ name }) => name),
       optimizer,
       world,
@@ -162,7 +174,7 @@ export function startPolicy(
 
     async function evaluate(step: number): Promise<Record<string, number>> {
       const seeds = rolloutSeeds(config.seed, 'evaluation');
-      const drawn = { ...config, samples: config.evalSamples, seeds };
+      const drawn = { ...config, samples: config.evalSamples, seeds, player };
       const { metrics, greedy, sampled } = await evaluatePrompts(sampler, tokenizer, scorer, evaluation, drawn);
       await store?.addEval(storedEvaluation([...greedy, ...sampled], { step, epoch: prompts.epoch }));
       // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.

@@ -14,6 +14,11 @@ type Config = AlgorithmConfig &
     valueBackbone: string;
     refModel?: string;
     task?: string;
+    env?: string;
+    maxTurns: number;
+    toolTimeout: number;
+    rewardModelPath?: string;
+    rewardWeights?: readonly string[];
     dataset?: string;
     epochs: number;
     maxSteps?: number;
@@ -103,23 +108,41 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   },
   {
     options: ['subset', 'trainPrompts', 'testPrompts'],
-    unread: ({ task }) => task !== undefined,
-    because: 'prompts come from --task, which makes them as they are needed',
+    unread: ({ task, env }) => (task ?? env) !== undefined,
+    because: ({ env }) =>
+      `prompts come from ${env === undefined ? '--task' : '--env'}, which makes them as they are needed`,
   },
   {
     options: ['epochs'],
-    unread: ({ task, maxSteps }) => task !== undefined || maxSteps !== undefined,
-    because: ({ task }) =>
-      task === undefined ? '--max-steps decides' : 'tasks are endless; --max-steps says how many steps',
+    unread: ({ task, env, maxSteps }) => (task ?? env) !== undefined || maxSteps !== undefined,
+    because: ({ task, env }) => {
+      if (env !== undefined) return 'environments are endless; --max-steps says how many steps';
+      return task === undefined ? '--max-steps decides' : 'tasks are endless; --max-steps says how many steps';
+    },
   },
   {
-    options: ['rewardTimeout', 'onRewardError'],
+    options: ['rewardModelPath', 'rewardModule', 'rewardWeights', 'verifierReward', 'formatReward'],
+    unread: ({ env }) => env !== undefined,
+    because: 'the environment gives the reward (--env)',
+  },
+  {
+    options: ['maxTurns', 'toolTimeout'],
+    unread: ({ env }) => env === undefined,
+    because: 'there is no --env',
+  },
+  {
+    options: ['rewardTimeout'],
     unread: ({ rewardModule }) => rewardModule === undefined,
     because: 'there is no --reward-module',
   },
   {
+    options: ['onRewardError'],
+    unread: ({ rewardModule, env }) => rewardModule === undefined && env === undefined,
+    because: 'there is no --reward-module and no --env',
+  },
+  {
     options: ['formatReward'],
-    unread: ({ task, verifierReward }) => task === undefined || verifierReward === false,
+    unread: ({ task, env, verifierReward }) => env === undefined && (task === undefined || verifierReward === false),
     because: 'it is a part of the verifier of --task, which is not used',
   },
   {

@@ -1,6 +1,7 @@
 /** What a checkpoint holds of policy training besides the model, the optimizer and the critic. */
+import { EnvironmentError } from '../../environments/index.ts';
 import { UserError } from '../../errors.ts';
-import { openPrompts } from '../../rollouts/opening.ts';
+import { openedEnvironments, openPrompts } from '../../rollouts/opening.ts';
 import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { type FoundCheckpoint, resolveConfig } from '../../runs/index.ts';
 import { checkpointConfig } from '../../runs/resume.ts';
@@ -38,12 +39,13 @@ export async function namedPrompts(
 ): Promise<Fingerprints> {
   try {
     const { config } = resolveConfig(policySchema, { checkpoint: checkpointConfig(checkpoint) });
-    if (config.task === undefined && config.dataset === undefined) return {};
-    const { prompts, evaluation } = await openPrompts(promptsWithin(config, positions), tokenizer);
+    if ((config.task ?? config.env ?? config.dataset) === undefined) return {};
+    using environments = await openedEnvironments(config);
+    const { prompts, evaluation } = await openPrompts(promptsWithin(config, positions), tokenizer, { environments });
     const heldOut = evaluation.length === 0 ? undefined : promptsFingerprint(evaluation);
     return { data: prompts.fingerprint, heldOut };
   } catch (error) {
-    if (error instanceof UserError) return {};
+    if (error instanceof UserError || error instanceof EnvironmentError) return {};
     throw error;
   }
 }

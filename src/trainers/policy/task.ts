@@ -12,7 +12,13 @@ import { packedTokens, type Started } from '../../models/decoder/responses.ts';
 import type { Decoder, Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { byTokens, minibatches, startScores } from '../../rollouts/batches.ts';
-import { assignEach, drawRollouts, ExpectedLengths, type Measuring } from '../../rollouts/drawing.ts';
+import {
+  assignEach,
+  drawRollouts,
+  ExpectedLengths,
+  type Measuring,
+  type RolloutPlayer,
+} from '../../rollouts/drawing.ts';
 import { rolloutMetrics, withOtherNames } from '../../rollouts/metrics.ts';
 import { type PromptSource, reportSuccess } from '../../rollouts/prompts.ts';
 import { storedRollouts } from '../../rollouts/records.ts';
@@ -45,6 +51,8 @@ export interface PolicyParts {
   /** This process alone unless given. */
   world?: World;
   scorer: RewardScorer;
+  /** Plays episodes of an environment in place of sampling single responses. */
+  player?: RolloutPlayer;
   /** Names of those of its rewards that a program handed over. */
   given?: readonly string[];
   optimizer: Optimizer;
@@ -145,7 +153,7 @@ export class PolicyTask implements TrainTask {
 
   /** Samples and scores responses; in several rounds if uniform groups are dropped. */
   async #sample(step: number, signal?: AbortSignal) {
-    const { config, options, prompts, sampler, tokenizer, scorer, world = soloWorld } = this.#parts;
+    const { config, options, prompts, sampler, tokenizer, scorer, player, world = soloWorld } = this.#parts;
     const wanted = this.#promptsPerStep;
     const sampled: Rollout[] = [];
     let trained: Rollout[] = [];
@@ -155,10 +163,10 @@ export class PolicyTask implements TrainTask {
       for (let round = 0; round < (options.dropEqualGroups ? config.maxSamplingRounds : 1); round++) {
         const missing = wanted - trained.length / config.groupSize;
         if (missing <= 0) break;
-        const batch = prompts.take(missing);
+        const batch = await prompts.take(missing);
         const seeds = rolloutSeeds(config.seed, step, round);
         const ahead = { measuring: this.#measuring, onSampled: this.#startAhead };
-        const drawing = { ...config, seeds, signal, world, lengths: this.#lengths, ...ahead };
+        const drawing = { ...config, seeds, signal, world, lengths: this.#lengths, player, ...ahead };
         const { rollouts, seconds: spent } = await drawRollouts(sampler, tokenizer, scorer, batch, drawing);
         seconds += spent;
         signal?.throwIfAborted();

@@ -34,7 +34,7 @@ export async function writePairs(
   const rows: Pairs['rows'] = [];
   for (let step = 1; step <= config.steps; step++) {
     const seeds = rolloutSeeds(own.seed, step, 0);
-    const { rollouts } = await drawRollouts(sampler, tokenizer, scorer, prompts.take(perStep), {
+    const { rollouts } = await drawRollouts(sampler, tokenizer, scorer, await prompts.take(perStep), {
       ...own,
       seeds,
       world,
