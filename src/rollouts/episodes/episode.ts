@@ -73,7 +73,7 @@ export class PlayedEpisode {
   request(rule: Omit<GenerationRequest, 'prompt' | 'maxNewTokens'>): GenerationRequest {
     const { seed, rolloutIndex } = this.#place;
     const turn = new Random('turn', seed, rolloutIndex, this.#turns.length).uint32();
-    return { ...rule, prompt: this.#ids, maxNewTokens: this.#room, seed: turn };
+    return { ...rule, prompt: Int32Array.from(this.#ids), maxNewTokens: this.#room, seed: turn };
   }
 
   get #room(): number {
