@@ -8,7 +8,7 @@ import { evaluatePolicy } from '../evaluate/policy.ts';
 import { type PolicyEvaluationHeading, summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
 import { resolveModel } from '../hub/hub.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
-import { heldOutPrompts } from '../rollouts/opening.ts';
+import { heldOutPrompts, openedEnvironments } from '../rollouts/opening.ts';
 import type { PolicyPrompt } from '../rollouts/prompts.ts';
 import { type ConfiguredScorer, configuredScorer, judgeHeading } from '../rollouts/scorer.ts';
 import { countTrainedOn } from '../rollouts/trained-prompts.ts';
@@ -44,6 +44,9 @@ const options = z.object({
   samples: field(z.number().int().min(0).default(8), { description: 'sampled responses to each, for pass@k', group }),
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, picture and page', group }),
   task: shape.task,
+  env: shape.env,
+  maxTurns: shape.maxTurns,
+  toolTimeout: shape.toolTimeout,
   dataset: shape.dataset,
   subset: shape.subset,
   promptMaxLength: shape.promptMaxLength,
@@ -89,6 +92,7 @@ export function registerEvaluatePolicy(evaluate: Command): void {
     schema: evaluatePolicySchema,
     examples: [
       'attune evaluate policy --model checkpoints/grpo/run --task number_sorting:1 --reference models/tiny --opponent models/tiny',
+      'attune evaluate policy --model checkpoints/grpo/run --env guess:1',
     ],
     run,
   });
@@ -116,7 +120,8 @@ async function run(config: Config): Promise<void> {
     opponent === undefined
       ? undefined
       : { model: await load('--opponent', opponent), tokenizer: await loadTokenizer({ model: opponent }, progress) };
-  const prompts = await heldOutPrompts(policy, tokenizer, { progress });
+  using environments = await openedEnvironments(policy);
+  const prompts = await heldOutPrompts(policy, tokenizer, { progress, environments });
   const trainedOn = await trainedOnBy(config.model, prompts, tokenizer);
   const scorer = await configuredScorer(policy, { device, prompts });
   const evaluation = await evaluatePolicy({
@@ -128,6 +133,7 @@ async function run(config: Config): Promise<void> {
     reference: frozen,
     opponent: rival,
     maxNewTokens: config.maxNewTokens,
+    maxTurns: config.maxTurns,
     temperature: config.temperature,
     topP: config.topP,
     seed: config.seed,
@@ -167,9 +173,9 @@ async function trainedOnBy(model: string, prompts: readonly PolicyPrompt[], toke
 }
 
 function headingOf(config: Config, scorer: ConfiguredScorer, trainedOn: number | undefined): PolicyEvaluationHeading {
-  const { model, reference, opponent, task, dataset, samples, temperature, topP } = config;
+  const { model, reference, opponent, task, env, dataset, samples, temperature, topP } = config;
   return {
-    ...{ model, reference, opponent, task, dataset, trained_on: trainedOn },
+    ...{ model, reference, opponent, task, env, dataset, trained_on: trainedOn },
     ...judgeHeading(config, scorer),
     ...(samples > 0 && { sampling: { samples, temperature, top_p: topP } }),
     max_new_tokens: config.maxNewTokens,

@@ -62,6 +62,11 @@ const commands: Record<string, CommandEntry> = {
   demo: { summary: 'the whole story of post-training in minutes', load: () => import('./demo.ts') },
   learn: { summary: 'ten chapters on post-training, run and drawn on this machine', load: () => import('./learn.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
+  environments: {
+    summary: 'environments that a policy acts in, and games of their scripted players',
+    load: () => import('./environments.ts'),
+    engine: false,
+  },
   tokenizer: {
     summary: 'train a tokenizer, or look at how one splits text',
     load: () => import('./tokenizer.ts'),

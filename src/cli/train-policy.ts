@@ -31,6 +31,8 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
     'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',
     'attune train policy --model models/tiny --task gcd:1 --reward-model-path checkpoints/rm/run/final --algorithm ppo',
     'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
+    'attune train policy --model checkpoints/sft/run/final --env guess:1-2 --max-new-tokens 128 --max-turns 6',
+    'attune train policy --model Qwen/Qwen3-0.6B --env ./my-env.ts --tool-timeout 20 --lora',
   ],
 };
 

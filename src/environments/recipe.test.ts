@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { demonstrationRows } from './demonstrations.ts';
 import { defineEnvironment } from './parts/environment.ts';
-import { checkEnvironments, environmentMeaning, environmentText, openEnvironments, playProblem } from './recipe.ts';
+import { checkEnvironments, environmentFiles, environmentText, openEnvironments, playProblem } from './recipe.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-recipes-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -45,9 +45,7 @@ it('is a text in configs, also of environments that a program hands over', async
   expect(listed).toBe('own:1-3*1,guess:1*2');
   using opened = await open(listed);
   expect(opened.all.map(({ name }) => name)).toEqual(['own', 'guess']);
-  const [a, b] = ['guess:1,wordle', 'wordle:1*1,guess'].map(environmentMeaning);
-  expect(a).toEqual(b);
-  expect(environmentMeaning('guess:2')).not.toEqual(environmentMeaning('guess'));
+  expect(environmentFiles(`guess:1-3,${path}:2*0.5,./other.ts`)).toEqual([path, './other.ts']);
 });
 
 it.each([

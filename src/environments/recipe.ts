@@ -4,8 +4,6 @@
  *     using opened = await openEnvironments('guess:1-3,./my-env.ts:2*0.5', { timeLimitMs: 60_000 });
  *     const problem = await opened.problem(42, 0, { part: 'train' });      // the first one of seed 42; any index, in any order
  */
-import { existsSync, realpathSync } from 'node:fs';
-import { resolve } from 'node:path';
 import { checkNames, UserError } from '../errors.ts';
 import { Random } from '../random.ts';
 import { type DrawOptions, partOf, type RecipeEntry, recipeEntries } from '../tasks/mixture.ts';
@@ -92,13 +90,9 @@ export function checkEnvironments(text: string): void {
   }
 }
 
-/** What a recipe means, whatever its spelling: to tell another one on resume. */
-export function environmentMeaning(text: string): unknown {
-  const placed = (name: string) => (existsSync(name) ? realpathSync(resolve(name)) : resolve(name));
-  return entriesOf(text)
-    .map(({ name, ...rest }) => JSON.stringify([isPath(name) ? placed(name) : name, rest]))
-    .sort();
-}
+/** The modules among the environments of a text: files that are run as code. */
+export const environmentFiles = (text: string): string[] =>
+  entriesOf(text).flatMap(({ name }) => (isPath(name) ? [name] : []));
 
 /** Opens the environments of a text. Disposing of them ends their threads. */
 export async function openEnvironments(text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> {

@@ -7,11 +7,13 @@
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
 import { above, anything, atLeast, checkArguments, integer, list, type Rule, whole } from '../arguments.ts';
+import type { Problem } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
 import { type CacheDtype, type Model, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import { anyScorer } from '../rewards/scorer.ts';
+import { EpisodePlayer } from '../rollouts/episodes/player.ts';
 import { evaluatePrompts, measureKl } from '../rollouts/evaluation.ts';
 import { type PolicyPrompt, PromptWriter } from '../rollouts/prompts.ts';
 import type { Rollout } from '../rollouts/rollout.ts';
@@ -24,6 +26,8 @@ export interface EvaluationPrompt {
   messages: readonly Message[];
   example?: Example;
   answer?: string;
+  /** The problem of an environment that it begins: an episode is played, and the environment gives the reward. */
+  problem?: Problem;
 }
 
 export interface Player {
@@ -41,7 +45,10 @@ export interface EvaluatePolicyOptions extends Player, FormatOptions {
   opponent?: Player;
   /** Sampled responses per prompt, besides the greedy one. */
   samples?: number;
+  /** Of a response; of a whole episode with what it is told. */
   maxNewTokens?: number;
+  /** Answers in an episode at most; 10 unless given. */
+  maxTurns?: number;
   temperature?: number;
   topP?: number;
   seed?: number;
@@ -109,6 +116,7 @@ const rules: Partial<Record<keyof EvaluatePolicyOptions, Rule>> = {
   },
   samples: whole(0),
   maxNewTokens: whole(1),
+  maxTurns: whole(1),
   temperature: above(0),
   topP: above(0, 1),
   seed: integer,
@@ -157,10 +165,11 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
 async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicyOptions, samples: number) {
   const { maxNewTokens = 512, temperature = 1, topP = 1, seed = 1, cacheDtype = 'model', signal, progress } = options;
   const writer = new PromptWriter(tokenizer, options);
-  const prompts = options.prompts.map(({ messages, example, answer: known }, i) => ({
+  const prompts = options.prompts.map(({ messages, example, answer: known, problem }, i) => ({
     ...(writer.write(i, messages) as PolicyPrompt),
     ...(example && { example }),
     ...(known !== undefined && { answer: known }),
+    ...(problem && { problem }),
   }));
   const longest = Math.max(...prompts.map(({ ids }) => ids.length));
   const room = model.decoder.spec.maxPositions - longest;
@@ -168,10 +177,24 @@ async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicy
     throw new UserError(
       `A prompt has ${longest} tokens, and ${model.decoder.spec.maxPositions} is all that the model has positions for: leave out long prompts with --prompt-max-length.`,
     );
-  using sampler = new Sampler(model, { tokenizer, cacheDtype });
+  const player = playerOf(tokenizer, options);
+  using sampler = new Sampler(model, { tokenizer, cacheDtype, reusePrefixes: player !== undefined });
   const seeds = (place: number) => seed + place;
-  const draw = { samples, maxNewTokens: Math.min(maxNewTokens, room), temperature, topP, seeds, signal, progress };
+  const written = { maxNewTokens: Math.min(maxNewTokens, room), temperature, topP, seeds, signal, progress };
+  const draw = { ...written, samples, player };
   return await evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);
+}
+
+/** Plays the episodes of environments' problems; undefined where there are none. */
+function playerOf(tokenizer: Tokenizer, options: EvaluatePolicyOptions): EpisodePlayer | undefined {
+  const { prompts, maxTurns = 10, format, templateVariables } = options;
+  const problems = prompts.filter(({ problem }) => problem !== undefined).length;
+  if (problems === 0) return undefined;
+  if (problems === prompts.length)
+    return new EpisodePlayer(tokenizer, { maxTurns, onError: 'stop', format, templateVariables });
+  throw new UserError(
+    'Problems of environments are evaluated by themselves: leave the prompts without one out, or the others.',
+  );
 }
 
 const evaluated = ({ response, score, parts, correct, responseIds, ended, truncated }: Rollout): EvaluatedResponse => ({

@@ -11,10 +11,9 @@ import { traced } from '../dist/trace.ts';
 import type { World } from '../dist/world.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
-import { judgeEpisodes } from './episode.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import { decodeResponses, type Rollout, type RolloutOptions, type RolloutSampler, sampleIds } from './rollout.ts';
-import { scoreRollouts } from './scoring.ts';
+import { judgeEpisodes, scoreRollouts } from './scoring.ts';
 
 export interface DrawOptions extends RolloutOptions {
   world: World;

@@ -11,8 +11,7 @@ import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { byTokens, type ScoreOptions, scoreLogprobs } from './batches.ts';
 import { type DrawOptions, drawRollouts } from './drawing.ts';
-import { episodeMetrics } from './episode.ts';
-import { truncatedShare } from './metrics.ts';
+import { episodeMetrics, truncatedShare } from './metrics.ts';
 import { type PolicyPrompt, taskOf } from './prompts.ts';
 import type { Rollout, RolloutOptions, RolloutSampler } from './rollout.ts';
 

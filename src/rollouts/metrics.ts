@@ -1,7 +1,6 @@
 /** Metrics of a step's rollouts. */
 import { meanOf, stdOf, zeroSpreadShare } from '../algorithms/index.ts';
-import { episodeMetrics } from './episode.ts';
-import { packedNumbers, type Rollout } from './rollout.ts';
+import { type EpisodeEnd, packedNumbers, type Rollout } from './rollout.ts';
 
 /**
  * `sampled`: all rollouts of the step; `trained`: those that are trained on (the same, unless uniform groups were
@@ -49,6 +48,18 @@ function zeroSpreadSplit(sampled: readonly Rollout[]): Record<string, number> {
 export function truncatedShare(rollouts: readonly Rollout[]): Record<string, number> {
   const cut = rollouts.filter(({ truncated }) => truncated).length;
   return cut === 0 ? {} : { score_truncated: cut / rollouts.length };
+}
+
+/** Turns of an episode, the share that the environment ended, and the share that failed with it. */
+export function episodeMetrics(rollouts: readonly Rollout[]): Record<string, number> {
+  const episodes = rollouts.flatMap(({ episode }) => (episode === undefined ? [] : [episode]));
+  if (episodes.length === 0) return {};
+  const share = (end: EpisodeEnd) => episodes.filter((episode) => episode.end === end).length / episodes.length;
+  return {
+    turns: meanOf(episodes.map(({ turns }) => turns.length)),
+    episodes_done: share('done'),
+    ...(share('error') > 0 && { episodes_failed: share('error') }),
+  };
 }
 
 /** Where sampling was truncated: the mean share of the probability that was cut away at a token. */

@@ -10,8 +10,7 @@ import type { GenerationRequest, SampledResponse, Sampler } from '../models/inde
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
 import type { RewardItem } from '../rewards/index.ts';
-import type { Tokenizer } from '../text/index.ts';
-import type { EpisodeRecord } from './episode.ts';
+import type { Message, Tokenizer } from '../text/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
 
 /** The part of the sampler that rollouts use; tests replace it. */
@@ -52,6 +51,33 @@ export interface Rollout extends PromptedResponse {
   advantages: Float64Array;
   advantage: number;
   returns?: Float64Array;
+}
+
+/** An answer of the policy and what the environment made of it. */
+export interface EpisodeTurn {
+  response: string;
+  /** Tokens of the response. */
+  tokens: number;
+  /** What the environment said then, also after the last turn, where the policy no longer reads it. */
+  told: readonly Message[];
+  reward: number;
+}
+
+/**
+ * Why an episode ended. `done`: the environment said so; `turns`: --max-turns; `length`: --max-new-tokens; `error`: the
+ * environment failed, and --on-reward-error score goes on.
+ */
+export type EpisodeEnd = 'done' | 'turns' | 'length' | 'error';
+
+export interface EpisodeRecord {
+  environment: string;
+  difficulty: number;
+  turns: EpisodeTurn[];
+  end: EpisodeEnd;
+  /** As the environment said; undefined if it never did. */
+  success?: boolean;
+  /** Whether its episodes succeed or fail; not known of every environment. */
+  judged?: boolean;
 }
 
 export interface RolloutOptions {

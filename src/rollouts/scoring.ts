@@ -26,3 +26,15 @@ export async function scoreRollouts(
     if (cut.has(items[i] as RewardItem)) rollout.truncated = true;
   }
 }
+
+/**
+ * Sets `correct` of episodes that succeed or fail. Where an environment does not say whether its own do, one success or failure in the
+ * batch tells: the others that said nothing have failed.
+ */
+export function judgeEpisodes(rollouts: readonly Rollout[]): void {
+  const byEnvironment = Map.groupBy(rollouts, ({ episode }) => episode?.environment);
+  for (const own of byEnvironment.values()) {
+    const judged = own[0]?.episode?.judged ?? own.some(({ episode }) => episode?.success !== undefined);
+    if (judged) for (const rollout of own) rollout.correct = rollout.episode?.success ?? false;
+  }
+}

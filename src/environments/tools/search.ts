@@ -52,7 +52,7 @@ function problem(random: Random, difficulty: number): Problem {
     others: isCity ? cities : pets,
     facts: about.flatMap(({ name, city, pet, friend }) => [
       `${name} lives in ${city}.`,
-      `${name} has a ${pet}.`,
+      `${name} has ${/^[aeiou]/.test(pet) ? 'an' : 'a'} ${pet}.`,
       `${name}'s friend is ${friend}.`,
     ]),
     chain,

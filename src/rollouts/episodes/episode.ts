@@ -9,9 +9,8 @@ import type { GenerationRequest, SampledResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import { isReward } from '../../rewards/scorer.ts';
 import type { Message, NextTurn, Tokenizer } from '../../text/index.ts';
-import { type EpisodeEnd, type EpisodeRecord, type EpisodeTurn, transcript } from '../episode.ts';
 import type { PolicyPrompt } from '../prompts.ts';
-import type { Rollout } from '../rollout.ts';
+import type { EpisodeEnd, EpisodeRecord, EpisodeTurn, Rollout } from '../rollout.ts';
 
 /** What all episodes have in common. */
 export interface EpisodeRules {
@@ -172,4 +171,12 @@ export class PlayedEpisode {
     for (let i = 0; i < this.#spans.length; i += 2) own.push(...this.#ids.slice(this.#spans[i], this.#spans[i + 1]));
     return own;
   }
+}
+
+/** Everything that was said after the prompt, as one text. */
+function transcript({ turns }: Pick<EpisodeRecord, 'turns'>): string {
+  const said = turns.flatMap(({ response, told }) => [{ role: 'assistant', content: response }, ...told]);
+  return said.length === 1
+    ? (said[0]?.content ?? '')
+    : said.map(({ role, content }) => `${role}: ${content}`).join('\n');
 }

@@ -4,6 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { environmentFiles } from '../../environments/recipe.ts';
 import { acceptedNames, type ConfigSchema, camelCase, kebabCase, type ResolvedRun } from '../../runs/index.ts';
 import type { FieldFault } from '../api/session.ts';
 import type { ModelPlaces } from '../commands/places.ts';
@@ -46,8 +47,21 @@ export function resolvedFaults(
 /** Fields whose file is run as code. */
 const code = /^(rewardModule|env|agent)$|Module$/;
 
+/** The files that a field runs. A recipe of environments may name several; one that cannot be read is refused elsewhere. */
+function codeFiles(field: string, value: string): string[] {
+  if (field !== 'env') return [value];
+  try {
+    return environmentFiles(value);
+  } catch {
+    return [];
+  }
+}
+
 function codeFaults(values: Values, root: Root): FieldFault[] {
-  return texts(values, (name) => code.test(name)).flatMap(([field, value]) => {
+  const files = texts(values, (name) => code.test(name)).flatMap(([field, value]) =>
+    codeFiles(field, value).map((file) => [field, file] as const),
+  );
+  return files.flatMap(([field, value]) => {
     const path = resolve(value);
     if (!/[./\\]/.test(value) || !existsSync(path) || root.find(path) !== undefined) return [];
     const flag = `--${kebabCase(field)}`;

@@ -11,6 +11,7 @@ const usual = new Set([
     'model',
     'dataset',
     'task',
+    'env',
     'algorithm',
     'loss',
     'type',

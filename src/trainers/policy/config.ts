@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { type PolicyAlgorithm, policyAlgorithm, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
 import { environmentNames } from '../../environments/index.ts';
+import { checkEnvironments } from '../../environments/recipe.ts';
 import { UserError } from '../../errors.ts';
 import { cacheDtypes } from '../../models/index.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
@@ -297,7 +298,10 @@ export function checkPromptSource(config: { task?: string; dataset?: string; env
     throw new UserError(
       `Prompts come from one place: --env brings its own, so leave ${config.task === undefined ? '--dataset' : '--task'} out.`,
     );
-  if (config.env !== undefined) return;
+  if (config.env !== undefined) {
+    checkEnvironments(config.env);
+    return;
+  }
   if (config.task !== undefined && hasDataset)
     throw new UserError('Prompts come from --task or from --dataset, not from both.');
   if (config.task === undefined && !hasDataset)
