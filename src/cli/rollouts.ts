@@ -138,7 +138,8 @@ function printRows(rows: (StoredRollout | StoredEvalRollout)[], rollouts: Rollou
   for (const row of rows) {
     const parts = options.eval ? rollouts.evalParts(row.id) : rollouts.parts(row.id);
     if (options.json) {
-      printJson({ ...row, parts });
+      const episode = options.eval ? rollouts.evalEpisode(row.id) : rollouts.episode(row.id);
+      printJson({ ...row, parts, ...(episode && { episode }) });
       continue;
     }
     if (row.prompt !== before) print(`\n▌ prompt ${row.promptIndex}: ${row.prompt.replaceAll('\n', '\n▌ ')}`);

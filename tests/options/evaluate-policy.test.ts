@@ -28,10 +28,15 @@ beforeAll(async () => {
     at('by-vowels.mjs'),
     'export default (items) => items.map(({ response }) => response.split("e").length);',
   );
+  writeFileSync(
+    at('slow-env.mjs'),
+    `export default { name: 'slow', start: ({ random }) => ({ messages: 'red ' + random.int(1, 1e6), step: () => new Promise((r) => setTimeout(() => r({ done: true }), 400)) }) };`,
+  );
   await makeRewardModel('rm');
 });
 
 const byModel = () => ({ rewardModule: undefined, rewardModelPath: at('rm') });
+const played = { dataset: undefined, rewardModule: undefined, promptFormat: 'transcript', maxNewTokens: 200 };
 const task = { task: 'spell_backward:1', dataset: undefined };
 
 walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
@@ -56,6 +61,15 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
     samples: changes(3),
     outputDir: fails('/proc/nope', /--output-dir/),
     task: changes('gcd:1', task),
+    env: [
+      changes('guess:2', { ...played, env: 'guess:1' }),
+      fails('guess', /leave --dataset out/, { rewardModule: undefined }),
+    ],
+    maxTurns: [changes(1, { ...played, env: 'guess:1' }), refused(3, /there is no --env/)],
+    toolTimeout: [
+      fails(0.1, /took longer than 0\.1 s/, () => ({ ...played, env: at('slow-env.mjs') })),
+      refused(3, /there is no --env/),
+    ],
     dataset: changes(() => at('others.jsonl')),
     subset: [refused('x', /file/), refused('x', /--task/, task)],
     promptMaxLength: fails(1, /--prompt-max-length/),

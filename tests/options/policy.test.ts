@@ -30,6 +30,15 @@ beforeAll(async () => {
     at('slow.mjs'),
     'export default async (items) => { await new Promise((r) => setTimeout(r, 400)); return items.map(() => 1); };',
   );
+  const begins = 'messages: "red " + random.int(1, 1e6)';
+  writeFileSync(
+    at('slow-env.mjs'),
+    `export default { name: 'slow', start: ({ random }) => ({ ${begins}, step: () => new Promise((r) => setTimeout(() => r({ done: true }), 400)) }) };`,
+  );
+  writeFileSync(
+    at('broken-env.mjs'),
+    `export default { name: 'broken', start: ({ random }) => ({ ${begins}, step() { throw new Error('no step today'); } }) };`,
+  );
   templated('thinking', '{% for m in messages %}{{ m.content }}{% endfor %}{% if loud %} good{% endif %}');
   const pairs = questions.map((prompt, i) => ({ prompt, chosen: reply(i), rejected: 'no' }));
   const short = { maxSteps: 1, analysisSamples: 0, evalSteps: -1, saveSteps: -1, reportTo: ['none' as const] };
@@ -53,6 +62,9 @@ const noPrompts: [Options, RegExp] = [{ evalNumPrompts: 0 }, /--eval-num-prompts
 const unevaluated = (value: unknown) => refused(value, /--eval-steps -1/);
 const noRollouts = (value: unknown) => refused(value, /no rollouts are saved/, { saveRollouts: false });
 const noModule = (value: unknown) => refused(value, /there is no --reward-module/);
+const noEnvironment = (value: unknown) => refused(value, /there is no --env/);
+const played = { env: 'guess:1', dataset: undefined, promptFormat: 'transcript', maxNewTokens: 200 };
+const ofEnvironment = (value: unknown) => refused(value, /the environment gives the reward/, played);
 const equalRewards = { ...dapo, rewardWeights: ['byLength=0'] };
 
 /** The difficulty that a curriculum is at after groups that all, and then none, were solved. */
@@ -72,7 +84,11 @@ async function levels(options: Options): Promise<number[]> {
 }
 const cadence = cadenceProofs({ metric: 'eval/kl', greaterIsBetter: false, unevaluated: [noPrompts], evaluating });
 
-walk('train policy', policySchema, startPolicy, {
+/** The reward of an environment stands alone. */
+const start: typeof startPolicy = (resolved, more = {}) =>
+  startPolicy(resolved, resolved.config.env === undefined ? more : { ...more, rewards: [] });
+
+walk('train policy', policySchema, start, {
   base: () => ({
     ...{ model: at('model'), dataset: at('data.jsonl'), batchSize: 2, gradAccum: 1, groupSize: 3 },
     ...{ maxNewTokens: 6, maxSteps: 2, lr: 0.01, eosPenalty: 0 },
@@ -138,7 +154,18 @@ walk('train policy', policySchema, startPolicy, {
     promptFormat: changes('rollouts', 'raw'),
     system: changes('rollouts', 'Be good.'),
     templateVariables: changes('rollouts', { loud: true }, () => ({ model: at('thinking') })),
-    rewardModelPath: changes('rollouts', () => at('rm/rm')),
+    env: [
+      changes('rollouts', 'guess:2', played),
+      fails('guess', /leave --dataset out/),
+      fails('gues', /Did you mean "guess"/, played),
+      fails('guess:9', /it has 1 to 5/, played),
+    ],
+    maxTurns: [changes('rollouts', 1, played), noEnvironment(3)],
+    toolTimeout: [
+      fails(0.1, /took longer than 0\.1 s/, () => ({ ...played, env: at('slow-env.mjs') })),
+      noEnvironment(5),
+    ],
+    rewardModelPath: [changes('rollouts', () => at('rm/rm')), ofEnvironment('x')],
     rmQuantType: [
       changes('rollouts', 'int4', () => ({ rewardModelPath: at('rm/rm') })),
       fails('int4', /--rm-quant-type int4: there is no reward model/),
@@ -148,24 +175,35 @@ walk('train policy', policySchema, startPolicy, {
       fails('quick', /exact.*fast/, () => ({ rewardModelPath: at('rm/rm') })),
       fails('fast', /--rm-precision fast: there is no reward model/),
     ],
-    rewardModule: changes('rollouts', () => at('by-length.mjs')),
-    rewardWeights: changes('rollouts', ['byLength=3']),
+    rewardModule: [changes('rollouts', () => at('by-length.mjs')), ofEnvironment('./my-reward.ts')],
+    rewardWeights: [changes('rollouts', ['byLength=3']), ofEnvironment(['verifier=2'])],
     verifierReward: [
       changes('metrics', true, () => ({ dataset: at('answers.jsonl') })),
       refused(true, /no known answer/),
+      ofEnvironment(true),
     ],
     formatReward: [
       changes('metrics', true, tasks),
       refused(true, /verifier/),
+      ofEnvironment(true),
       refused(true, /verifier/, { ...tasks, verifierReward: false }),
       refused(true, /verifier/, { ...tasks, verifierReward: undefined }),
     ],
     rewardTimeout: [fails(0.1, /took longer than/, () => ({ rewardModule: at('slow.mjs') })), noModule(5)],
-    onRewardError: [mends('score', () => ({ rewardModule: at('broken.mjs') })), noModule('score')],
+    onRewardError: [
+      mends('score', () => ({ rewardModule: at('broken.mjs') })),
+      mends('score', () => ({ ...played, env: at('broken-env.mjs') })),
+      noModule('score'),
+    ],
     rewardNormalization: changes('rollouts', 'batch'),
     eosPenalty: changes('rollouts', 3),
     ...optimizerProofs,
-    epochs: [optimizerProofs.epochs, refused(2, /--max-steps decides/), refused(2, /tasks are endless/, tasks)],
+    epochs: [
+      optimizerProofs.epochs,
+      refused(2, /--max-steps decides/),
+      refused(2, /tasks are endless/, tasks),
+      refused(2, /environments are endless/, played),
+    ],
     maxSteps: changes('metrics', 1),
     microBatchTokens: changes('blocks', 20),
     groupSize: changes('rollouts', 2),

@@ -72,6 +72,10 @@ export interface RolloutDetail extends RolloutRow {
   /** Whole texts (the row has their beginnings). */
   promptText: string;
   completionText: string;
+  /** What was said in an episode of an environment, in its order; absent for a single response. */
+  turns?: RolloutTurn[];
+  /** Why the episode ended: done, turns, length or error. */
+  episodeEnd?: string;
   /** Absent where the run stored no tokens (--save-tokens). */
   tokens?: RolloutToken[];
   /** The prompt's tokens: text only. */
@@ -89,6 +93,14 @@ export interface RolloutDetail extends RolloutRow {
   next?: number;
   /** Checkpoints that can score it. */
   checkpoints: string[];
+}
+
+/** Tokens and rewards are those of the policy's own turns. */
+export interface RolloutTurn {
+  role: string;
+  content: string;
+  tokens?: number;
+  reward?: number;
 }
 
 export interface RolloutToken {

@@ -113,10 +113,12 @@ async function detail(
   ];
   using reader = openRollouts(index.path);
   const stored = side === 'train' ? reader.tokens(id) : undefined;
+  const episode = side === 'train' ? reader.episode(id) : reader.evalEpisode(id);
   return {
     ...row,
     promptText: String(texts?.prompt ?? ''),
     completionText: String(texts?.completion ?? ''),
+    ...(episode && { turns: [...episode.turns], episodeEnd: episode.end }),
     ...(stored === undefined ? {} : await view.tokens(run, stored, query.get('checkpoint') || undefined)),
     group,
     peers: rowsOf(index, side, group).map(({ id, reward, correct }) => ({

@@ -1,5 +1,5 @@
 /** One response: its text, its tokens, the same prompt over time, its step under another algorithm. */
-import type { RolloutDetail, RunRow } from '../../../src/studio/api.ts';
+import type { RolloutDetail, RolloutTurn, RunRow } from '../../../src/studio/api.ts';
 import { useKeys } from '../../app/keys.ts';
 import { route, setQuery } from '../../app/router.ts';
 import { short } from '../../format/numbers.ts';
@@ -160,11 +160,19 @@ function Figures({ rollout }: { rollout: RolloutDetail }) {
           )}
           {rollout.ending === 'cut' && <span class="tag warning">cut off</span>}
           {rollout.ending === 'ended' && <span class="tag">ended</span>}
+          {rollout.episodeEnd !== undefined && <span class="tag">{episodeEnds[rollout.episodeEnd]}</span>}
         </dd>
       </div>
     </dl>
   );
 }
+
+const episodeEnds: Record<string, string> = {
+  done: 'ended by its environment',
+  turns: 'all turns used up',
+  length: 'no room left',
+  error: 'its environment failed',
+};
 
 /** The other responses to the same prompt at the same step: the advantage compares with them. */
 function Group({ rollout, onShow }: { rollout: RolloutDetail; onShow: (id: number) => void }) {
@@ -204,7 +212,34 @@ function Texts({ rollout }: { rollout: RolloutDetail }) {
         <h3>Response</h3>
         <CopyButton text={rollout.completionText} label="response" />
       </div>
-      <pre class="text-box">{rollout.completionText || '(empty)'}</pre>
+      {rollout.turns === undefined || rollout.turns.length < 2 ? (
+        <pre class="text-box">{rollout.completionText || '(empty)'}</pre>
+      ) : (
+        <Turns turns={rollout.turns} />
+      )}
     </div>
+  );
+}
+
+/** An episode: what the policy said, and what it was told. */
+function Turns({ turns }: { turns: RolloutTurn[] }) {
+  return (
+    <ol class="turns">
+      {turns.map(({ role, content, tokens, reward }, i) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: turns of a stored episode never move
+        <li key={i}>
+          <div class="spread small muted">
+            <b>{role}</b>
+            {tokens !== undefined && (
+              <span class="number">
+                {tokens === 1 ? '1 token' : `${tokens} tokens`}
+                {reward === undefined || reward === 0 ? '' : `, reward ${short(reward)}`}
+              </span>
+            )}
+          </div>
+          <pre class={role === 'assistant' ? 'text-box' : 'text-box muted'}>{content || '(empty)'}</pre>
+        </li>
+      ))}
+    </ol>
   );
 }
