@@ -1,8 +1,9 @@
-/** The reward module in docs/policy.md works as it is printed. */
+/** The reward module in docs/policy.md and the environment in docs/environments.md work as they are printed. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { type OpenEnvironment, openEnvironments } from '../src/environments/index.ts';
 import { openRun } from '../src/runs/index.ts';
 import { trainPolicy } from '../src/trainers/policy/policy.ts';
 import { tinyModel } from './support/tiny-model.ts';
@@ -30,6 +31,35 @@ it('trains against the module of docs/policy.md', async () => {
     using rollouts = openRun(run.folder).rollouts();
     const [first] = rollouts.query();
     expect(rollouts.parts(1)['my-reward/brevity']).toBeCloseTo(-0.01 * (first?.completion.length ?? 0), 9);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+it('trains in the environment of docs/environments.md', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'attune-docs-'));
+  try {
+    const page = readFileSync(new URL('../docs/environments.md', import.meta.url), 'utf8');
+    const [, printed = ''] = /```ts\n(import type \{ Environment \}[\s\S]*?)```/.exec(page) ?? [];
+    const env = join(folder, 'my-env.ts');
+    writeFileSync(env, printed);
+    using opened = await openEnvironments(env, { timeLimitMs: 5000 });
+    const shop = opened.all[0] as OpenEnvironment;
+    const episode = await shop.start({ seed: 7, difficulty: 1 });
+    const [, asked] = /What is (\w+)\?/.exec(episode.messages[0]?.content ?? '') ?? [];
+    const step = await episode.step(`<price>${asked}</price>`, { turn: 1 });
+    const price = step.observation[0]?.content;
+    expect(price).toMatch(/^[1-9]$/);
+    const last = await episode.step(`<answer>${price}</answer>`, { turn: 2 });
+    expect(last).toMatchObject({ done: true, success: true, reward: 1 });
+    using run = await trainPolicy(
+      {
+        ...{ model: await tinyModel(join(folder, 'model')), env, outputDir: folder, runName: 'run', reportTo: [] },
+        ...{ maxNewTokens: 40, maxSteps: 1, evalSteps: -1, batchSize: 1, gradAccum: 1, saveModel: false },
+      },
+      { run: { curves: false } },
+    ).open();
+    for await (const { metrics } of run) expect(metrics['train/turns']).toBeGreaterThanOrEqual(1);
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -14,6 +14,7 @@ export interface DemonstrationRow {
   reward: number;
 }
 
+/** How many games to play, and how well. */
 export interface DemonstrationOptions extends DrawOptions {
   count: number;
   seed: number;

@@ -17,6 +17,7 @@ const word = 'environment module';
 /** How often a call is made again because its thread was ended by others. */
 const mostTries = 4;
 
+/** How a module's environment is run. */
 export interface LoadOptions {
   /** How long one step may take; 60 s unless given. */
   timeLimitMs?: number;

@@ -42,6 +42,7 @@ export interface OpenEpisode {
   end(): Promise<void>;
 }
 
+/** An environment that is ready to play. */
 export class OpenEnvironment implements Disposable {
   readonly name: string;
   readonly summary: string;

@@ -126,6 +126,7 @@ export async function openEnvironments(text: string, options: { timeLimitMs: num
   return new OpenedEnvironments(parts, opened.move());
 }
 
+/** Opened environments, and the problems drawn from them. */
 export class OpenedEnvironments implements Disposable {
   readonly parts: readonly OpenedPart[];
   readonly #stack: DisposableStack;

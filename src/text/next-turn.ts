@@ -22,6 +22,7 @@ const EDGE = '\ufdd0';
 
 type NextTokenizer = Pick<Tokenizer, 'encode' | 'token' | 'isSpecial'>;
 
+/** Writes what comes between two turns of a policy as tokens. */
 export class NextTurn {
   readonly #tokenizer: NextTokenizer;
   readonly #format: ChatFormat;

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { setThreads } from '../../src/tensor/index.ts';
 import { tinyModel } from '../support/tiny-model.ts';
+import { turnsModel } from '../support/turns.ts';
 import { spawnRanks } from './spawn.ts';
 import { type Job, type Outcome, runJobs, trainings } from './trainings.ts';
 
@@ -22,7 +23,7 @@ const some = [
   'policy dapo',
 ];
 /** Those that are compared to rounding, too: the same bits with --exact say more of a loss, and all are held to them. */
-const rounded = [...some, 'sft', 'preference dpo', 'policy grpo'];
+const rounded = [...some, 'sft', 'preference dpo', 'policy grpo', 'policy in an environment'];
 /** One of each kind, for the world that costs most. */
 const few = ['sft with QLoRA', 'reward outcome', 'preference kto', 'policy ppo'];
 let alone: Record<string, Outcome>;
@@ -30,6 +31,7 @@ const worlds: Record<number, Record<string, Outcome>> = {};
 
 beforeAll(async () => {
   const model = await tinyModel(join(folder, 'model'));
+  await turnsModel(`${model}-turns`);
   const jobs = (size: number, names: readonly string[]): Job[] =>
     ['plain', 'exact', 'sharded', 'exact sharded', 'full', 'exact full'].flatMap((mode) =>
       names.flatMap((training) => {

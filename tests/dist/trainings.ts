@@ -12,6 +12,7 @@ import { trainPolicy } from '../../src/trainers/policy/policy.ts';
 import { trainPreference } from '../../src/trainers/preference/preference.ts';
 import { trainReward } from '../../src/trainers/reward/reward.ts';
 import { trainSft } from '../../src/trainers/sft/sft.ts';
+import { evenTurns } from '../support/turns.ts';
 
 export interface Place {
   /** The folder of the tiny model, and one for the runs. */
@@ -85,6 +86,25 @@ const policy =
       { ...options, rewards: [even] },
     ).open();
 
+/** Episodes of several turns; the model beside the given one often ends its turn. */
+const episodes: Start = ({ model, output }, config) =>
+  trainPolicy(
+    withoutUnread({
+      ...{ model: `${model}-turns`, outputDir: output, algorithm: 'grpo', env: evenTurns, ...shared },
+      ...{
+        maxNewTokens: 120,
+        groupSize: 3,
+        batchSize: 3,
+        gradAccum: 1,
+        maxSteps: 2,
+        evalNumPrompts: 2,
+        evalSamples: 2,
+      },
+      ...{ microBatchTokens: 200, ...config },
+    }),
+    options,
+  ).open();
+
 const preference =
   (loss: string, unpaired: boolean): Start =>
   ({ model, output }, config) =>
@@ -139,6 +159,7 @@ export const trainings: Record<string, Start> = {
   ),
   ...Object.fromEntries(preferenceLosses.map(({ name }) => [`preference ${name}`, preference(name, name === 'kto')])),
   ...Object.fromEntries(policyAlgorithms.map(({ name }) => [`policy ${name}`, policy(name)])),
+  'policy in an environment': episodes,
 };
 
 export async function outcomeOf(start: Start, place: Place, config: object = {}): Promise<Outcome> {
