@@ -106,6 +106,11 @@ describe('the form', () => {
     writeFileSync(join(outside, 'evil.ts'), 'export default () => [];');
     const { faults } = await check({ ...small, rewardModule: join(outside, 'evil.ts'), outputDir: outside });
     expect(faults.map(({ field }) => field).toSorted()).toEqual(['outputDir', 'rewardModule']);
+    // A difficulty or a second environment does not hide a file.
+    for (const env of [`${join(outside, 'evil.ts')}:1`, `guess,${join(outside, 'evil.ts')}*2`]) {
+      const played = await check({ ...small, task: undefined, env, outputDir: root });
+      expect(played.faults.find(({ field }: { field: string }) => field === 'env')?.message).toMatch(/--env is code/);
+    }
     writeFileSync(join(root, 'evil.yaml'), `reward_module: ${join(outside, 'evil.ts')}\n`);
     const byFile = await check({ ...small, config: join(root, 'evil.yaml') });
     expect(byFile.faults.map(({ field }) => field)).toContain('rewardModule');

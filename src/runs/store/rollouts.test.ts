@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, describe, expect, it } from 'vitest';
-import { openRollouts, type Rollout, RolloutStore } from './rollouts.ts';
+import { openRollouts, type Rollout, RolloutStore, type RolloutTokens } from './rollouts.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-rollouts-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -98,6 +98,42 @@ describe('rollouts.db', () => {
     }
     expect(database.prepare('select count(*) as n from reward_parts').get()).toEqual({ n: 2 });
     database.close();
+  });
+
+  it('keeps the turns of episodes, and of held-out ones, and drops them with their rollouts', async () => {
+    const path = join(folder, 'episodes.db');
+    const turns = [
+      { role: 'assistant', content: '50', tokens: 2, reward: 0 },
+      { role: 'user', content: 'Higher.' },
+      { role: 'assistant', content: '62', tokens: 2, reward: 1 },
+    ];
+    const sequence = { ids: Int32Array.of(3, 9, 9, 4, 5), spans: Int32Array.of(2, 3, 5, 7) };
+    const played = (step: number): Rollout => {
+      const single = rollout(step, 0, 1);
+      return { ...single, episode: { end: 'done', turns }, tokens: { ...(single.tokens as RolloutTokens), sequence } };
+    };
+    const store = await RolloutStore.open(path);
+    await store.add([played(1), rollout(1, 1, 0.5), played(2)]);
+    const held = { step: 1, epoch: 0, promptIndex: 3, prompt: 'q', completion: 'a', reward: 1 };
+    for (let again = 0; again < 2; again++)
+      await store.addEval([{ ...held, episode: { end: 'turns', turns: turns.slice(0, 1) } }]);
+    await store.close();
+    {
+      using reader = openRollouts(path);
+      expect(reader.episode(1)).toEqual({ end: 'done', turns });
+      expect(reader.tokens(1)?.sequence).toEqual(sequence);
+      expect([reader.episode(2), reader.tokens(2)?.sequence]).toEqual([undefined, undefined]);
+      expect(reader.evalEpisode(reader.evalQuery()[0]?.id ?? 0)).toEqual({ end: 'turns', turns: turns.slice(0, 1) });
+    }
+    await (await RolloutStore.open(path, { resumedAt: 1 })).close();
+    using database = new DatabaseSync(path);
+    const counts = { rollout_episodes: 1, rollout_turns: 3, rollout_sequences: 1, eval_rollout_turns: 1 };
+    for (const [table, n] of Object.entries(counts))
+      expect(database.prepare(`select count(*) as n from ${table}`).get()).toEqual({ n });
+    // One of an earlier version has no such tables.
+    for (const table of ['rollout_episodes', 'rollout_sequences']) database.exec(`drop table ${table}`);
+    using reader = openRollouts(path);
+    expect([reader.episode(1), reader.tokens(1)?.sequence]).toEqual([undefined, undefined]);
   });
 
   it('applies back-pressure and loses nothing', async () => {
