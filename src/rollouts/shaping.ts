@@ -34,7 +34,9 @@ export class RewardShaper {
     const scores = this.#normalised(rollouts.map(({ score }) => score));
     for (const [i, rollout] of rollouts.entries()) {
       const ended = withEosPenalty(scores[i] as number, rollout.ended, eosPenalty);
-      const length = rollout.ids.length - rollout.promptLength;
+      // The room of an episode holds what it was told, too.
+      const { ids, promptLength, spans, responseIds } = rollout;
+      const length = spans === undefined ? responseIds.length : ids.length - promptLength;
       const ramp = overlongRamp * maxNewTokens;
       rollout.reward = ended + (ramp > 0 ? overlongPenalty(length, maxNewTokens, ramp) : 0);
     }

@@ -37,6 +37,8 @@ beforeAll(async () => {
 
 const byModel = () => ({ rewardModule: undefined, rewardModelPath: at('rm') });
 const played = { dataset: undefined, rewardModule: undefined, promptFormat: 'transcript', maxNewTokens: 200 };
+const ofEnvironment = (value: unknown) =>
+  refused(value, /the environment gives the reward/, { ...played, env: 'guess:1' });
 const task = { task: 'spell_backward:1', dataset: undefined };
 
 walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
@@ -75,13 +77,13 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
     promptMaxLength: fails(1, /--prompt-max-length/),
     promptFormat: changes('raw', () => ({ model: at('chatting') })),
     system: changes('Be good.'),
-    rewardModelPath: changes(() => at('rm')),
+    rewardModelPath: [changes(() => at('rm')), ofEnvironment('x')],
     rmQuantType: [changes('int4', byModel), fails('int4', /there is no reward model/)],
     rmPrecision: [fails('quick', /exact.*fast/, byModel), fails('fast', /there is no reward model/)],
-    rewardModule: changes(() => at('by-vowels.mjs')),
-    rewardWeights: changes(['by-length=3']),
-    verifierReward: changes(true),
-    formatReward: [changes(true, { ...task, rewardModule: undefined }), refused(true, /verifier/)],
+    rewardModule: [changes(() => at('by-vowels.mjs')), ofEnvironment('./my-reward.ts')],
+    rewardWeights: [changes(['by-length=3']), ofEnvironment(['by-length=3'])],
+    verifierReward: [changes(true), ofEnvironment(true)],
+    formatReward: [changes(true, { ...task, rewardModule: undefined }), refused(true, /verifier/), ofEnvironment(true)],
     maxNewTokens: changes(3),
     temperature: [changes(3), refused(0.5, /--samples 0/, { samples: 0 })],
     topP: [changes(0.05), refused(0.5, /--samples 0/, { samples: 0 })],

@@ -46,7 +46,7 @@ export class Engine {
   #graph: GraphDecoder | null = null;
   #prompts: PromptGraphs | null = null;
   #reader: PromptReader | null = null;
-  readonly #service: boolean;
+  #service: boolean;
   readonly #cacheDtype: CacheDtype;
   readonly #fast: FastWeights | null;
   #rows: RowTensors | null = null;
@@ -95,8 +95,12 @@ export class Engine {
     return true;
   }
 
-  /** On a CPU, frees a cache of another size than this. Elsewhere a larger one stays: what was captured for it is dear. */
-  keepOnly(slots: number, length: number): void {
+  /**
+   * What comes is a batch of known size, no service. On a CPU, frees a cache of another size. Elsewhere a larger one stays: what was
+   * captured for it is dear.
+   */
+  beginBatch(slots: number, length: number): void {
+    this.#service = false;
     const isSame = this.#cache?.slots === slots && this.#cache.length === blocksFor(length) * BLOCK;
     if (!isSame && this.#model.decoder.device === 'cpu') this.dispose();
   }

@@ -98,7 +98,7 @@ export class Sampler {
     const slots = slotsFor(this.#model.decoder, this.#given, responses, length);
     this.#options = { ...this.#given, slots, maxLength: length };
     checkSamplerOptions(this.#options);
-    this.#engine.keepOnly(slots, length);
+    this.#engine.beginBatch(slots, length);
     this.#admission.forgetPrefixes();
   }
 

@@ -12,7 +12,6 @@ import {
 } from '../../environments/index.ts';
 import { environmentText } from '../../environments/recipe.ts';
 import { type GenerationRequest, loadModel, type Model, type SampledResponse, Sampler } from '../../models/index.ts';
-import { setThreads } from '../../tensor/index.ts';
 import { ChatFormat, NextTurn, Tokenizer } from '../../text/index.ts';
 import { scoreLogprobs } from '../batches.ts';
 import { EnvironmentPrompts, environmentEvalPrompts } from '../environment-prompts.ts';
@@ -25,7 +24,6 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-episodes-'));
 let tokenizer: Tokenizer;
 let model: Model;
 beforeAll(async () => {
-  setThreads(1);
   const path = await turnsModel(join(folder, 'model'));
   tokenizer = await Tokenizer.load(path);
   model = await loadModel(path, { dtype: 'float32' });

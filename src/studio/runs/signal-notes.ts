@@ -18,6 +18,7 @@ const about: Readonly<Record<string, string[]>> = {
   'entropy-collapse': ['train/entropy'],
   'length-growth': ['train/length_mean'],
   'cut-off': ['train/ended', 'train/length_max'],
+  unfinished: ['train/episodes_done', 'train/turns'],
   truncated: ['train/cut_mass'],
   'over-optimised': ['train/reward', 'eval/accuracy', 'eval/kl'],
 };

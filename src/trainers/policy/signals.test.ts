@@ -36,6 +36,17 @@ describe('signals', () => {
     expect(kinds(resumed)).toEqual([]);
   });
 
+  it('tells of episodes that their environment does not end, unless they are cut', () => {
+    const of = (done: number, ended: number) => ({
+      ...healthy,
+      'train/episodes_done': () => done,
+      'train/ended': () => ended,
+    });
+    expect(kinds(course(20, of(0.9, 1)))).toEqual([]);
+    expect(kinds(course(20, of(0.2, 1)))).toEqual(['unfinished']);
+    expect(kinds(course(20, of(0.2, 0.2)))).toEqual(['cut-off']);
+  });
+
   const equal = (right: number, wrong: number) => ({
     ...healthy,
     'train/zero_spread': () => 0.75,

@@ -26,6 +26,7 @@ export interface Signal {
     | 'entropy-collapse'
     | 'length-growth'
     | 'cut-off'
+    | 'unfinished'
     | 'truncated'
     | 'over-optimised';
   /** `note`: normal, although it may not look so. `warning`: something to act on. */
@@ -57,6 +58,7 @@ const rules: ((history: MetricColumns) => Signal | undefined)[] = [
   entropyCollapse,
   lengthGrowth,
   cutOff,
+  unfinished,
   truncated,
   overOptimised,
 ];
@@ -178,6 +180,19 @@ function cutOff(history: MetricColumns): Signal | undefined {
     ended.step,
     `Only ${percent(ended.mean)} of the responses ended by themselves; the rest were cut at --max-new-tokens and pay the EOS ` +
       'penalty. Allow more tokens, or start from a model that has learnt to stop.',
+  );
+}
+
+/** Episodes that nobody ended: what their environment pays for the end is never earned. */
+function unfinished(history: MetricColumns): Signal | undefined {
+  const done = recent(history.column('train/episodes_done'));
+  const ended = recent(history.column('train/ended'));
+  if (done === undefined || done.mean > 0.5 || (ended?.mean ?? 1) <= 0.5) return undefined;
+  return warn(
+    'unfinished',
+    done.step,
+    `Only ${percent(done.mean)} of the episodes were ended by their environment; most others used up --max-turns. Allow more ` +
+      'turns, or start from a model that has learnt how an episode is played (attune environments demonstrate).',
   );
 }
 
