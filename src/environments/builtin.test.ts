@@ -53,7 +53,7 @@ describe.each(allEnvironments.map(({ name, levels = 1 }) => ({ name, levels })))
   it('has five difficulties, and its own player wins every game of each', async () => {
     expect(levels).toBe(5);
     for (const difficulty of difficulties) {
-      const games = Array.from({ length: 40 }, async (_, seed) =>
+      const games = Array.from({ length: 12 }, async (_, seed) =>
         demonstration(await problemOf(name, seed, difficulty), 1),
       );
       for (const { success, reward } of await Promise.all(games)) {
@@ -135,14 +135,14 @@ it('wordle marks as the game does, and its lists are words of their length', () 
   }
 });
 
-it('wordle’s player finds every word of its lists in time', async () => {
+it('wordle’s player finds the words of its lists in time', async () => {
   const { demonstrate } = environment('wordle');
   for (const [difficulty, length] of [
     [1, 3],
     [3, 4],
     [5, 5],
   ] as const)
-    for (const word of words[length]) {
+    for (const word of words[length].filter((_, i) => i % 8 === 0)) {
       const random = { pick: () => word, chance: () => true } as never;
       const turns = await demonstrate?.({ random, difficulty, skill: 1, seed: 0 });
       expect(turns?.at(-1)).toBe(word);

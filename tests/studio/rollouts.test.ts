@@ -161,6 +161,22 @@ describe('one rollout', () => {
     expect((await client.get(`${base}/rollouts/999`)).status).toBe(404);
   });
 
+  it('has the turns of an episode, with who said what', async () => {
+    const path = join(folder, 'rollouts.db');
+    using writing = new DatabaseSync(path);
+    writing.exec(`insert into rollout_episodes values (10, 'turns', 1);
+      insert into rollout_turns values (10, 0, 'assistant', '50', 3, 0.5), (10, 1, 'user', '<b>Higher.</b>', null, null)`);
+    expect((await client.get(`${base}/rollouts/10`)).json).toMatchObject({
+      episodeEnd: 'turns',
+      turns: [
+        { role: 'assistant', content: '50', tokens: 3, reward: 0.5 },
+        { role: 'user', content: '<b>Higher.</b>' },
+      ],
+    });
+    expect((await client.get(`${base}/rollouts/9`)).json).not.toHaveProperty('turns');
+    writing.exec('delete from rollout_episodes; delete from rollout_turns');
+  });
+
   it('scores it under a checkpoint: ratio 1 under the weights that sampled, not under later ones', async () => {
     const under = async (checkpoint: string) =>
       ((await client.get(`${base}/rollouts/9?checkpoint=${checkpoint}`)).json as RolloutDetail).tokens ?? [];
