@@ -111,8 +111,7 @@ const shape = z.object({
   }),
 
   env: field(z.string().optional(), {
-    description:
-      'environment that the policy acts in, turn by turn, and that gives the reward: one of its own, or a module of yours',
+    description: `environment that the policy acts in, turn by turn, and that gives the reward: ${environmentNames.join(', ')}, or a module of yours`,
     names: environmentNames,
     group: group.environment,
     examples: ['guess:1-3', './my-env.ts'],

@@ -226,7 +226,6 @@ function Turns({ turns }: { turns: RolloutTurn[] }) {
   return (
     <ol class="turns">
       {turns.map(({ role, content, tokens, reward }, i) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: turns of a stored episode never move
         <li key={i}>
           <div class="spread small muted">
             <b>{role}</b>
