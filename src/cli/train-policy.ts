@@ -13,7 +13,7 @@ import { print, tell } from './terminal/print.ts';
 export const policyVerb: TrainVerb<typeof policySchema> = {
   name: 'policy',
   description:
-    'online RL: grpo and its kin, ppo, rloo, reinforce, against verifiers, reward models or your own function',
+    'online RL: grpo and its kin, ppo, rloo, reinforce, raft, against verifiers, reward models or your own function; opd, against a teacher',
   schema: policySchema,
   start: (resolved, options) =>
     startPolicy(resolved, {
@@ -23,7 +23,7 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
         : {}),
       onRewardFailure: (error) => tell(error.message),
     }),
-  judged: () => policyJudged,
+  judged: policyJudged,
   plan: ({ config, sources, resume }, { progress }, refuse) =>
     policyPlan(config, { progress, refuse, sources, resume }),
   examples: [
@@ -31,6 +31,7 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
     'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',
     'attune train policy --model models/tiny --task gcd:1 --reward-model-path checkpoints/rm/run/final --algorithm ppo',
     'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
+    'attune train policy --algorithm opd --teacher Qwen/Qwen3-4B --model Qwen/Qwen3-0.6B --dataset prompts.jsonl',
   ],
 };
 

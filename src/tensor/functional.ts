@@ -125,12 +125,15 @@ export interface DivergenceOptions {
   chunk?: number;
 }
 
-/** Three buffers of a chunk's logits are in memory, and the gradient in the models' dtype. */
-const DIVERGENCE_SHARE = 2;
-
 /** Rows whose divergence is computed at once: half of those of `logprobChunk`, since two distributions are in memory. */
-export function divergenceChunk(vocabulary: number, device: string): number {
-  return Math.max(1, Math.floor(logprobChunk(vocabulary, device) / DIVERGENCE_SHARE));
+function divergenceChunk(vocabulary: number, device: string): number {
+  return Math.max(1, Math.floor(logprobChunk(vocabulary, device) / 2));
+}
+
+/** The memory of a chunk: both distributions and one more buffer in f32; on CUDA the product that a buffer is made from, too. */
+export function divergenceBytes(rows: number, vocabulary: number, device: string): number {
+  const buffers = device === 'cpu' ? 3 : 4;
+  return 4 * buffers * Math.min(rows, divergenceChunk(vocabulary, device)) * vocabulary;
 }
 
 /**

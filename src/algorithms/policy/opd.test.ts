@@ -115,9 +115,9 @@ describe('on-policy distillation', () => {
       const p = logSoftmax(policy);
       const states = Array.from({ length: 48 }, (_, i) => i % 3);
       const tokens = states.map((state) => {
-        let left = draw();
+        const point = draw();
         const row = p[state] as number[];
-        const found = row.findIndex((lp) => (left -= Math.exp(lp)) < 0);
+        const found = row.findIndex((_, i) => sum(row.slice(0, i + 1).map(Math.exp)) > point);
         return found < 0 ? words - 1 : found;
       });
       const gradient = scope(() => {

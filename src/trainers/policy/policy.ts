@@ -15,7 +15,7 @@ import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
 import { anyScorer } from '../../rewards/scorer.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
-import { withOtherNames } from '../../rollouts/metrics.ts';
+import { withOtherNames, withoutRewards } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
@@ -34,7 +34,8 @@ import { type StepOf, type Training, trainingOf } from '../loop/training.ts';
 import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/training-run.ts';
 import { openReference } from '../reference/open.ts';
 import { loadForTraining } from '../setup.ts';
-import { algorithmOf } from './algorithm-options.ts';
+import { hasTeacher, openTeacher } from '../teacher/teacher.ts';
+import { type AlgorithmConfig, algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './config.ts';
 import { Critic } from './critic.ts';
 import { checkReference, promptsWithin } from './plan.ts';
@@ -42,6 +43,7 @@ import { writePolicyReport } from './report.ts';
 import { namedPrompts } from './state.ts';
 import { plannedSteps } from './steps.ts';
 import { PolicyTask } from './task.ts';
+import { evaluateAgainstTeacher } from './teacher.ts';
 
 /** What a program may pass to `trainPolicy` besides the config. */
 export interface PolicyTrainerOptions extends TrainerOptions {
@@ -110,16 +112,21 @@ export function startPolicy(
     });
     freed.use(model);
     model.train(false);
-    const { maxPositions } = model.decoder.spec;
-    const { prompts, train, evaluation } = await openPrompts(promptsWithin(config, maxPositions), tokenizer, {
-      rows: options.dataset,
-      progress,
-    });
+    const taught = algorithm.needsTeacher && hasTeacher(config);
+    const teacher = taught ? await openTeacher(config, model, tokenizer, { progress }) : null;
+    opened.defer(() => teacher?.dispose());
+    // Both read the same tokens.
+    const positions = Math.min(...[model, teacher ?? model].map(({ decoder }) => decoder.spec.maxPositions));
+    const within = promptsWithin(config, positions);
+    const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { rows: options.dataset, progress });
     const extra = (options.rewards ?? []).map((reward, i) =>
       typeof reward === 'function' ? rewardFunction(reward, { name: reward.name || `function_${i}` }) : reward,
     );
     const onFailure = options.onRewardFailure;
-    const scorer = await configuredScorer(config, { device, prompts: [...train, ...evaluation], extra, onFailure });
+    const scorer = await configuredScorer(config, {
+      ...{ device, prompts: [...train, ...evaluation], extra, onFailure },
+      optional: algorithm.needsTeacher,
+    });
     opened.defer(() => scorer.dispose?.());
     const compares = usesReference(algorithm, algorithmOptions);
     const reference = compares ? await openReference({ config, policy: model }) : null;
@@ -150,6 +157,7 @@ export function startPolicy(
       sampler,
       reference,
       critic,
+      teacher,
       prompts,
       scorer,
       given: extra.map(({ name }) => name),
@@ -168,9 +176,10 @@ export function startPolicy(
       // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.
       const scoring = { temperature: config.temperature, microBatchTokens: config.microBatchTokens };
       if (reference !== null) metrics.kl = await meanTokenKl(model, reference, greedy, scoring);
+      if (teacher !== null) Object.assign(metrics, await evaluateAgainstTeacher(model, teacher, greedy, scoring));
       // What an error bar of their means needs.
       Object.assign(metrics, { examples: greedy.length, reward_std: stdOf(greedy.map(({ score }) => score)) });
-      return withOtherNames(metrics);
+      return withOtherNames(teacher === null ? metrics : withoutRewards(metrics, scorer));
     }
 
     const parts = await trainingParts(run, {
@@ -180,9 +189,9 @@ export function startPolicy(
       task,
       model,
       tokenizer,
-      judged: policyJudged,
+      judged: policyJudged(config),
       label: algorithm.name,
-      named: resume && (() => namedPrompts(resume, tokenizer, maxPositions)),
+      named: resume && (() => namedPrompts(resume, tokenizer, positions)),
       world,
       after: async () => {
         if (task.scored.truncated > 0)
@@ -207,13 +216,18 @@ export function startPolicy(
 }
 
 /** What its evaluations measure; which of the rest there are depends on the rewards, the tasks and --eval-samples. */
-export const policyJudged: Judged = {
-  metric: 'reward',
-  names: [
-    ...['reward', 'accuracy', 'length_mean', 'length_max', 'ended', 'kl', 'sampled_reward', 'reward_mean', 'kl_div'],
-    ...['completion_length_avg', 'completion_length_max', 'proper_ending_rate'],
-    ...[/^reward_/, /^accuracy_/, /^pass_at_/],
-  ],
+export const policyJudged = (config: AlgorithmConfig): Judged => {
+  const { needsTeacher } = algorithmOf(config).algorithm;
+  const taught = ['teacher_kl', 'teacher_response_kl', 'teacher_logprob', 'teacher_agreement'];
+  return {
+    metric: needsTeacher ? 'teacher_kl' : 'reward',
+    names: [
+      ...['reward', 'accuracy', 'length_mean', 'length_max', 'ended', 'kl', 'sampled_reward', 'reward_mean', 'kl_div'],
+      ...['completion_length_avg', 'completion_length_max', 'proper_ending_rate'],
+      ...(needsTeacher ? taught : []),
+      ...[/^reward_/, /^accuracy_/, /^pass_at_/],
+    ],
+  };
 };
 
 /** `length`: the tokens that the reward model reads; not known of a program's own scorer. */
