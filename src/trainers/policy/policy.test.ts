@@ -309,21 +309,18 @@ describe('LoRA', () => {
 });
 
 describe('replay', () => {
-  it.each(ofRewards)(
-    '%s: advantages and losses follow from the database',
-    async (algorithm) => {
-      const { folder: run } = await train({ algorithm, maxSteps: 2, saveTokens: true, nMinibatches: 2 });
-      for (const step of [1, 2]) {
-        const replay = replayStep(run, step);
-        expect(replay.losses.map(({ name }) => name)).toContain('policy_loss');
-        expect(replay).toMatchObject({ agrees: true, algorithm });
-        expect(replay.rollouts.some(({ stored }) => stored !== 0)).toBe(true);
-      }
-      using database = new DatabaseSync(join(run, 'rollouts.db'));
-      database.exec('update rollouts set reward = 1 - reward where id = 1');
-      expect(replayStep(run, 1).agrees).toBe(false);
-    },
-  );
+  it.each(ofRewards)('%s: advantages and losses follow from the database', async (algorithm) => {
+    const { folder: run } = await train({ algorithm, maxSteps: 2, saveTokens: true, nMinibatches: 2 });
+    for (const step of [1, 2]) {
+      const replay = replayStep(run, step);
+      expect(replay.losses.map(({ name }) => name)).toContain('policy_loss');
+      expect(replay).toMatchObject({ agrees: true, algorithm });
+      expect(replay.rollouts.some(({ stored }) => stored !== 0)).toBe(true);
+    }
+    using database = new DatabaseSync(join(run, 'rollouts.db'));
+    database.exec('update rollouts set reward = 1 - reward where id = 1');
+    expect(replayStep(run, 1).agrees).toBe(false);
+  });
 });
 
 describe('what is asked for', () => {
