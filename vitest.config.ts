@@ -1,4 +1,4 @@
-import { globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import LongestFirst from './tests/longest-first.ts';
@@ -8,26 +8,29 @@ const plain = ['algorithms', 'data', 'evaluate', 'learn', 'models', 'nn', 'rollo
 const shared = [...plain, 'runs/config', 'runs/metrics', 'studio/commands']
   .map((folder) => `src/${folder}/**/*.test.ts`)
   .concat('src/*.test.ts', 'studio/**/*.test.ts');
-/**
- * Tests of whole commands and trainings share processes too, but not with those above: they leave tensors to the garbage
- * collector. Those that count live tensors themselves or replace modules stay apart.
- */
-const folders = ['src/cli', 'src/dist', 'src/rewards', 'src/runs', 'src/trainers', 'src/workflows', 'tests/options'];
-const together = folders
-  .flatMap((folder) => globSync(`${folder}/**/*.test.ts`, { cwd: import.meta.dirname }))
-  .filter((file) => !/liveTensors|vi\.mock/.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
 const all = ['src/**/*.test.ts', 'studio/**/*.test.ts', 'tests/**/*.test.ts'];
+/**
+ * Tests that look at their process as a whole have one of their own: at its live tensors, memory, threads, modules or folder; and those
+ * of a GPU, where there is one.
+ */
+const whole = /liveTensors|memoryUsage|setThreads|vi\.mock|process\.chdir/;
+const apart = globSync(all, { cwd: import.meta.dirname }).filter(
+  (file) =>
+    whole.test(readFileSync(join(import.meta.dirname, file), 'utf8')) ||
+    (file.startsWith('tests/cuda/') && existsSync('/dev/nvidia0')),
+);
 
 export default defineConfig({
   test: {
     projects: [
+      { extends: true, test: { name: 'apart', include: apart, exclude: shared } },
+      // All others share three processes, which saves most of a second for each file. Whole commands and trainings leave tensors to the
+      // garbage collector, so they do not share with the plain ones, which may count them.
+      { extends: true, test: { name: 'together', include: all, exclude: [...shared, ...apart], isolate: false } },
       { extends: true, test: { name: 'shared', include: shared, isolate: false } },
-      { extends: true, test: { name: 'together', include: together, exclude: shared, isolate: false } },
-      // One process per test file: native state (threads, RNG, live tensors) and the environment are not shared between them.
-      { extends: true, test: { name: 'apart', include: all, exclude: [...shared, ...together] } },
     ],
     sequence: { sequencer: LongestFirst },
-    setupFiles: ['./tests/support/reader.ts'],
+    setupFiles: ['./tests/support/reader.ts', './tests/support/equality.ts'],
     pool: 'forks',
     // One more than the two cores of the smallest machine: tests that watch processes or a browser wait a good part of their time.
     maxWorkers: 3,

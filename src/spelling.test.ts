@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { AttuneError, UserError } from './errors.ts';
-import { speakTo, spelledFor } from './spelling.ts';
+import { counted, speakTo, spelledFor } from './spelling.ts';
 
 afterEach(() => void speakTo('command line'));
 
@@ -54,4 +54,12 @@ describe('option names in messages', () => {
     const fresh = await import('./spelling.ts');
     expect(fresh.spelled('--batch-size')).toBe('batchSize');
   });
+});
+
+it('counts in words', () => {
+  const texts = ([0, 1, 1234] as const).map((count) => counted(count, 'step'));
+  expect([...texts, counted(2, 'loss'), counted(2, 'batch')]).toEqual([
+    ...['0 steps', '1 step', '1,234 steps'],
+    ...['2 losses', '2 batches'],
+  ]);
 });

@@ -46,3 +46,7 @@ export function snakeCase(name: string): string {
 export function kebabCase(name: string): string {
   return snakeCase(name).replaceAll('_', '-');
 }
+
+/** `1 step`, `2 steps`, `1,000 batches`. */
+export const counted = (count: number, noun: string): string =>
+  `${count.toLocaleString('en-US')} ${noun}${count === 1 ? '' : /[hs]$/.test(noun) ? 'es' : 's'}`;

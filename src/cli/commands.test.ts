@@ -166,6 +166,8 @@ describe('places are checked before the work', () => {
     const args = ['train', 'policy', '--task', 'gcd', '--output-dir', folder, '--dry-run'];
     const { code, err } = await attune(...args, '--run-name', '../../evil');
     expect([code, err]).toEqual([2, expect.stringContaining('--run-name "../../evil" cannot be a run\'s name')]);
+    const long = await attune(...args, '--run-name', 'é'.repeat(128));
+    expect([long.code, long.err]).toEqual([2, expect.stringMatching(/--run-name "é+…" .* it has 256 bytes/)]);
   });
 
   it('an input is never written over', async () => {
@@ -216,8 +218,10 @@ describe('an option that would do nothing is refused', () => {
 it('explore says that it replaces what was found before', async () => {
   const rows = written('rows.jsonl', '{"prompt": "a", "chosen": "b", "rejected": "c"}\n'.repeat(4));
   const explore = () => attune('explore', rows, '--output-dir', join(folder, 'twice'));
-  expect((await explore()).err).not.toContain('is replaced');
-  expect((await explore()).err).toMatch(/analysis_results\.json of .* is replaced; --output-dir keeps results apart/);
+  expect((await explore()).err).not.toContain('replaced');
+  expect((await explore()).err).toMatch(
+    /analysis_results\.json of .* will be replaced; --output-dir keeps results apart/,
+  );
 });
 
 it('explore names the broken row where all are broken', async () => {

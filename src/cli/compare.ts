@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { joinWorld } from '../dist/world.ts';
+import { exitCodeOf } from '../exit-codes.ts';
 import { compareMethods } from '../workflows/compare/compare.ts';
 import { type CompareInput, compareSchema } from '../workflows/compare/config.ts';
 import { registerCommand } from './options/command.ts';
@@ -23,19 +24,28 @@ export function register(program: Command): void {
       checkOutputFolder('--output-dir', config.outputDir);
       using interrupt = onInterrupt(ifUnsaid(() => tell('stopping after this step; what is done is kept')));
       const { isFirst } = await joinWorld();
-      const { folder } = await compareMethods(config as CompareInput, {
-        progress: consoleProgress(),
-        signal: interrupt.signal,
-        onRun: ({ method, seed, judgements, seconds }) => {
-          if (!isFirst) return;
-          const { reward, accuracy } = judgements.at(-1)?.metrics ?? {};
-          const right = accuracy === undefined ? '' : `, accuracy ${accuracy.toFixed(3)}`;
-          tell(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
-        },
-      });
-      if (!isFirst) return;
-      print(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
-      print(`picture, report and figures: ${join(folder, 'comparison')}`);
+      const { signal } = interrupt;
+      try {
+        const { folder } = await compareMethods(config as CompareInput, {
+          progress: consoleProgress(),
+          signal,
+          onRun: ({ method, seed, judgements, seconds }) => {
+            if (!isFirst) return;
+            const { reward, accuracy } = judgements.at(-1)?.metrics ?? {};
+            const right = accuracy === undefined ? '' : `, accuracy ${accuracy.toFixed(3)}`;
+            tell(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
+          },
+        });
+        if (isFirst) {
+          print(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
+          print(`picture, report and figures: ${join(folder, 'comparison')}`);
+          if (signal.aborted) tell('Stopped: the report has the runs that had ended.');
+        }
+      } catch (error) {
+        if (!signal.aborted || (error as Error).name !== 'AbortError') throw error;
+        if (isFirst) tell((error as Error).message);
+      }
+      if (signal.aborted) process.exitCode = exitCodeOf(signal);
     },
   });
 }

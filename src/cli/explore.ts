@@ -5,6 +5,7 @@ import { z } from 'zod';
 import type { ColumnNames } from '../data/index.ts';
 import { shapes } from '../data/index.ts';
 import { columnRoles } from '../data/shapes/columns.ts';
+import { knownKinds } from '../data/sources/files.ts';
 import { explore } from '../evaluate/explore.ts';
 import type { Exploration } from '../evaluate/explore-report.ts';
 import type { Summary } from '../evaluate/summary.ts';
@@ -22,7 +23,7 @@ const columnName = (role: string) => `${role}Column` as const;
 
 const exploreOptions = z.object({
   dataset: field(z.string(), {
-    description: 'jsonl, json, csv or parquet (also .gz), a folder of them, or owner/name on the hub',
+    description: `${knownKinds}, a folder of them, or owner/name on the hub`,
   }),
   outputDir: field(z.string().default('./explore'), {
     description: 'folder for dataset_analysis.png and analysis_results.json',

@@ -10,6 +10,7 @@ import { loadTokenizer } from '../models/files/tokenizer.ts';
 import { deviceOf, dtypeOf, loadModel, type Model, type SampledResponse, Sampler } from '../models/index.ts';
 import { field, withRules } from '../runs/index.ts';
 import { quoted } from '../shell.ts';
+import { counted } from '../spelling.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
 import {
@@ -230,5 +231,5 @@ function report(
   if (!streamed)
     for (const [i, response] of responses.entries()) print(`[${i + 1}] ${response.text ?? response.ids.join(' ')}\n`);
   const ends = responses.map((response) => response.finish).join(', ');
-  tell(`${tokens} tokens in ${seconds.toFixed(1)} s (${Math.round(tokens / seconds)}/s), ${ends}`);
+  tell(`${counted(tokens, 'token')} in ${seconds.toFixed(1)} s (${Math.round(tokens / seconds)}/s), ${ends}`);
 }

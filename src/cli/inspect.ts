@@ -197,7 +197,7 @@ function size(bytes: number): string {
     [2 ** 20, 'MiB'],
   ] as const)
     if (bytes >= unit) return `${(bytes / unit).toFixed(bytes >= 100 * unit ? 0 : 1)} ${name}`;
-  return `${(bytes / 1024).toFixed(1)} KiB`;
+  return bytes < 1024 ? `${bytes} B` : `${(bytes / 1024).toFixed(1)} KiB`;
 }
 
 const thousands = (value: number) => value.toLocaleString('en-US');

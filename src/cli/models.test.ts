@@ -115,11 +115,18 @@ describe('attune score', () => {
     writeFileSync(at('rows.jsonl'), '{"prompt":"yes","response":"no \\u001b[31m"}\n');
     writeFileSync(at('empty.jsonl'), '\n');
     const scored = await attune('score', at('rows.jsonl'), '--checkpoint', at('rm'), '--out', at('scored.jsonl'));
-    expect([scored.code, scored.err]).toEqual([0, expect.stringContaining('1 rows with rewards')]);
+    expect([scored.code, scored.err]).toEqual([0, expect.stringContaining('1 row with rewards')]);
     const row = JSON.parse(readFileSync(at('scored.jsonl'), 'utf8'));
     expect(row).toEqual({ prompt: 'yes', response: 'no \u001b[31m', reward: expect.any(Number) });
     const empty = await attune('score', at('empty.jsonl'), '--checkpoint', at('rm'), '--out', at('none.jsonl'));
     expect([empty.code, empty.err]).toEqual([2, expect.stringContaining('empty.jsonl has no rows to score')]);
+  });
+
+  it('leaves ids of 64 bits as they are', async () => {
+    const line = '{"id":12345678901234567890,"prompt":"yes","response":"no","share":0.1,"big":1e400';
+    writeFileSync(at('ids.jsonl'), `${line}}\n`);
+    const { out } = await attune('score', at('ids.jsonl'), '--checkpoint', at('rm'));
+    expect(out).toMatch(new RegExp(`^${line},"reward":[-0-9.e]+\\}\n$`));
   });
 
   it('marks and counts texts that it cannot read whole', async () => {

@@ -4,6 +4,7 @@
  */
 import type { Command } from 'commander';
 import { exitCodeOf } from '../exit-codes.ts';
+import { counted } from '../spelling.ts';
 import { type BuiltPreferences, buildPreferences } from '../workflows/preferences/build.ts';
 import { buildPreferencesSchema, type RowKind } from '../workflows/preferences/config.ts';
 import { registerCommand } from './options/command.ts';
@@ -43,9 +44,9 @@ export function register(program: Command): void {
 function described(made: BuiltPreferences<RowKind>): string {
   const from = `from ${made.prompts} prompts`;
   if (made.kind === 'graded')
-    return `${made.solutions} solutions ${from}, ${made.right} right; ${made.mixed} prompts have right and wrong ones`;
+    return `${made.solutions} solutions ${from}, ${made.right} right; ${counted(made.mixed, 'prompt')} with right and wrong ones`;
   if (made.kind === 'steps')
-    return `${made.solutions} solutions ${from}, ${made.steps} steps, ${made.rightSteps} right; ${made.mixed} solutions have right and wrong steps`;
+    return `${made.solutions} solutions ${from}, ${counted(made.steps, 'step')}, ${made.rightSteps} right; ${counted(made.mixed, 'solution')} with right and wrong steps`;
   if (made.pairs === 0) return `no pairs ${from}`;
   const scores = `mean score ${short(made.meanScore)}, chosen ${short(made.meanChosen)}, rejected ${short(made.meanRejected)}`;
   return `${made.pairs} pairs ${from} (${made.withoutPairs} gave none); ${scores}`;

@@ -13,6 +13,7 @@ import {
   type StoredRollout,
   withRules,
 } from '../runs/index.ts';
+import { counted } from '../spelling.ts';
 import { registerCommand } from './options/command.ts';
 import { print, printJson } from './terminal/print.ts';
 
@@ -127,7 +128,9 @@ function printSteps(rollouts: RolloutReader, options: Options): void {
   const number = (value: number) => value.toFixed(3).padStart(8);
   for (const { step, count: rows, mean, min, max } of chosen)
     print(`${String(step).padStart(6)}  ${String(rows).padStart(8)}${number(mean)} ${number(min)} ${number(max)}`);
-  print(`\n${steps.length} steps. --step N, --best N, --worst N, --prompt-index N and --eval show responses.`);
+  print(
+    `\n${counted(steps.length, 'step')}. --step N, --best N, --worst N, --prompt-index N and --eval show responses.`,
+  );
 }
 
 function printRows(rows: (StoredRollout | StoredEvalRollout)[], rollouts: RolloutReader, options: Options): void {

@@ -85,6 +85,7 @@ it.each([
   [['delete', 'alpha', '--keep-last', '0x1'], '--keep-last "0x1" is not a count'],
   [['delete', 'alpha/step-1', '--older-than', '900w'], 'alpha/step-1 is a snapshot: --older-than'],
   [['delete', 'alpha/step-1', 'beta', '--keep-best'], 'alpha/step-1 is a snapshot: --older-than'],
+  [['compare', '#keep'], 'No run has the tag #keep.'],
   [['tag', 'alpha', '--fodler', 'x'], "unknown option '--fodler'"],
 ])('attune runs %j is refused, and nothing is changed', async (args, message) => {
   const yes = args[0] === 'delete' ? ['--yes'] : [];
@@ -92,6 +93,12 @@ it.each([
   expect([code, err]).toEqual([2, expect.stringContaining(message)]);
   for (const name of ['alpha', 'beta', 'gamma'])
     expect([existsSync(at(name, 'step-1')), existsSync(at(name, 'tags.json'))]).toEqual([true, false]);
+});
+
+it('attune runs show says when a run began apart from its state', async () => {
+  const { out } = await attune('runs', 'show', 'alpha', '--folder', folder);
+  expect(out).toMatch(/^state +finished, step \d+$/m);
+  expect(out).toMatch(/^begun +2026-/m);
 });
 
 it('attune runs tag puts tags on and takes them off', async () => {

@@ -57,7 +57,10 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .option('--json', 'as JSON')
     .action((names: string[], flags: ListFlags & { folder: string }, command: Command) => {
-      compare(chooseRuns(runsBelow(flags.folder), names), asked(command, flags));
+      const chosen = chooseRuns(runsBelow(flags.folder), names);
+      // Only tags name nothing at all: a name that no run has is refused.
+      if (chosen.length === 0) throw new UserError(`No run has the tag ${names.join(' or ')}.`);
+      compare(chosen, asked(command, flags));
     });
   runs
     .command('tag <run> [tags...]')
@@ -134,7 +137,8 @@ function show(run: RunEntry, flags: ListFlags): void {
     ['run', run.path],
     ['kind', run.kind],
     ['model', run.model ?? ''],
-    ['state', `${run.state}, step ${run.step}, since ${run.created}`],
+    ['state', `${run.state}, step ${run.step}`],
+    ['begun', run.created],
     ['metric', metric === undefined ? 'none yet' : `${metric.name} ${Number(metric.value.toPrecision(4))}`],
     ['tags', run.tags.join(', ')],
     ['logs', run.logDir ?? ''],

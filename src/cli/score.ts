@@ -11,6 +11,7 @@ import { refuseExisting } from '../existing-file.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { loadRewardModel, type RewardItem } from '../rewards/index.ts';
 import { field, withRules } from '../runs/index.ts';
+import { counted } from '../spelling.ts';
 import { quantTypeField, scoringPrecisionField } from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
 import { deviceField, overwriteField } from './options/model-fields.ts';
@@ -75,15 +76,15 @@ async function score(config: Config): Promise<void> {
   const how = { device, dtype, quantType, precision, steps, normalise, progress };
   using scorer = await loadRewardModel(config.checkpoint, how);
   tellIfExact(precision, scorer.precision);
-  let rows: Record<string, unknown>[] = [];
+  let rows: PlacedRow[] = [];
   let total = 0;
   const cut = new Set<RewardItem>();
   const flush = async () => {
-    const items = rows.map((row) => itemOf(row, config));
+    const items = rows.map(({ value }) => itemOf(value, config));
     const scores = await scorer.score(items, { onTruncated: (item) => cut.add(item) });
-    for (const [i, row] of rows.entries()) {
+    for (const [i, { fields }] of rows.entries()) {
       const truncated = cut.has(items[i] as RewardItem) ? { truncated: true } : {};
-      const line = `${jsonLine({ ...row, reward: scores[i], ...truncated })}\n`;
+      const line = `${jsonLine({ ...fields, reward: scores[i], ...truncated })}\n`;
       if (out === undefined) printPart(line);
       else out.write(line);
     }
@@ -92,12 +93,12 @@ async function score(config: Config): Promise<void> {
   };
   for await (const row of rowsIn(config.file)) {
     checkRow(row, config);
-    if (rows.push(row.value) >= batchRows) await flush();
+    if (rows.push(row) >= batchRows) await flush();
   }
   if (rows.length > 0) await flush();
   if (total === 0) throw new UserError(`${placeOf(config.file)} has no rows to score.`);
   out?.finish();
-  if (out !== undefined) tell(`${config.out}: ${total} rows with rewards`);
+  if (out !== undefined) tell(`${config.out}: ${counted(total, 'row')} with rewards`);
   if (cut.size > 0) {
     const limit = scorer.maxLength.toLocaleString('en-US');
     tell(`Note: ${cut.size} of ${total} texts have more than ${limit} tokens: only their last ${limit} were read.`);
@@ -106,6 +107,8 @@ async function score(config: Config): Promise<void> {
 
 interface PlacedRow {
   value: Record<string, unknown>;
+  /** Its fields as they are written out again. */
+  fields: Record<string, unknown>;
   place: string;
 }
 
@@ -116,9 +119,22 @@ async function* rowsIn(file: string): AsyncGenerator<PlacedRow> {
   for await (const { text, line } of textLines(input, placeOf(file))) {
     if (text.trim() === '') continue;
     const place = `${placeOf(file)}:${line}`;
-    yield { value: parsed(text, place), place };
+    const value = parsed(text, place);
+    yield { value, fields: mayBeLong.test(text) ? asWritten(text) : value, place };
   }
 }
+
+/** The row for its output: numbers that a double cannot hold (ids of 64 bits) leave as they came. */
+function asWritten(text: string): Record<string, unknown> {
+  const keep = (_key: string, value: unknown, { source }: { source: string }) =>
+    typeof value === 'number' && (!Number.isFinite(value) || (Number.isInteger(value) && !Number.isSafeInteger(value)))
+      ? rawJson(source)
+      : value;
+  return JSON.parse(text, keep as Parameters<typeof JSON.parse>[1]);
+}
+
+const rawJson = (source: string) => (JSON as unknown as { rawJSON(text: string): object }).rawJSON(source);
+const mayBeLong = /\d{16}|\d[eE]/;
 
 function parsed(text: string, place: string): Record<string, unknown> {
   let row: unknown;

@@ -1,6 +1,9 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { UserError } from '../errors.ts';
@@ -146,4 +149,27 @@ describe('attune tasks', () => {
     await fails(/Unknown task "gdc"/, 'generate', '--kind', 'sft', '--tasks', 'gdc', '--out', join(folder, 'x'));
     await fails(/--out .* is a folder; name a file/, 'generate', '--kind', 'sft', '--tasks', 'gcd', '--out', folder);
   });
+});
+
+it('Ctrl-C in the middle leaves no hidden file behind', async () => {
+  const bin = join(import.meta.dirname, '../../bin/attune.mjs');
+  const args = [
+    'tasks',
+    'generate',
+    '--kind',
+    'sft',
+    '--tasks',
+    'gcd',
+    '--count',
+    '1e8',
+    '--out',
+    join(folder, 'x.jsonl'),
+  ];
+  const child = spawn(process.execPath, [bin, ...args], { stdio: 'ignore' });
+  const ended = once(child, 'exit');
+  while (readdirSync(folder).length === 0) await setTimeout(20);
+  expect(readdirSync(folder)).toEqual([`.x.jsonl.${child.pid}.part`]);
+  child.kill('SIGINT');
+  expect((await ended)[1]).toBe('SIGINT');
+  expect(readdirSync(folder)).toEqual([]);
 });

@@ -14,6 +14,7 @@ import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
 import { field, withRules } from '../runs/index.ts';
+import { counted } from '../spelling.ts';
 import { trainBpe } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
 import { modelField } from './options/model-fields.ts';
@@ -118,7 +119,7 @@ async function encode(config: z.output<typeof encodeSchema>): Promise<void> {
   const ids = tokenizer.encode(config.text ?? (await readAll(process.stdin)), { addSpecialTokens });
   if (config.json) return printJson(ids);
   for (const id of ids) print(`${String(id).padStart(7)}  ${tokenizer.token(id) ?? ''}`);
-  print(`${ids.length} tokens`);
+  print(counted(ids.length, 'token'));
 }
 
 async function decode(config: z.output<typeof decodeSchema>): Promise<void> {

@@ -4,6 +4,7 @@ import { gpusInstalled, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { exitCodeOf } from '../exit-codes.ts';
 import { quoted } from '../shell.ts';
+import { counted } from '../spelling.ts';
 import { describePlan } from '../trainers/batches/plan.ts';
 import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
 import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
@@ -127,7 +128,7 @@ function told(level: LogLevel): Partial<PipelineOptions> {
   return {
     progress: consoleProgress(),
     onModel: ({ name }, { folder, totalSteps, resumedAt }) =>
-      print(`${name} → ${shown(folder)}, ${totalSteps} steps${resumedAt ? `, from step ${resumedAt}` : ''}`),
+      print(`${name} → ${shown(folder)}, ${counted(totalSteps, 'step')}${resumedAt ? `, from step ${resumedAt}` : ''}`),
     onStep: ({ name }, step) => {
       if (step.evaluated) print(`${name}  ${evaluationLine(step.step, step.metrics)}`);
       else if (level === 'debug') print(`${name}  step ${step.step}  loss ${short(step.metrics['train/loss'] ?? 0)}`);
@@ -144,7 +145,7 @@ function summary(outcomes: readonly ModelOutcome[]): string {
     .map(({ name, status, step, best, checkpoint, seconds, error }) => {
       const facts = [
         status.padEnd(14),
-        ...(step === undefined ? [] : [`${step} steps`]),
+        ...(step === undefined ? [] : [counted(step, 'step')]),
         ...(best ? [`best ${best.metric} ${short(best.value)} at step ${best.step}`] : []),
         duration(seconds),
         ...(checkpoint ? [shown(checkpoint)] : []),

@@ -209,6 +209,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
       yield example;
     }
     if (tally.examples === 0) throw this.#empty(tally);
+    if (side?.validation) tally.keepExamplesOnly();
   }
 
   async toArray(): Promise<ExampleOf[S][]> {

@@ -20,6 +20,12 @@ export class Tally {
     return Object.values(this.dropped).reduce((sum, count) => sum + count, 0);
   }
 
+  /** What was left out before the rows were divided is counted once, on the training side. */
+  keepExamplesOnly(): void {
+    this.badRows = 0;
+    for (const reason of Object.keys(this.dropped)) delete this.dropped[reason];
+  }
+
   /** One line for people: "980 of 1,000 rows used; 2 broken; 18 left out (ties 12, too long 6)". */
   summary(): string {
     const parts = [`${this.examples.toLocaleString('en-US')} examples from ${this.rows.toLocaleString('en-US')} rows`];
@@ -32,4 +38,14 @@ export class Tally {
   toJSON(): { rows: number; badRows: number; examples: number; dropped: Record<string, number> } {
     return { rows: this.rows, badRows: this.badRows, examples: this.examples, dropped: { ...this.dropped } };
   }
+}
+
+/** What was left out, without what was asked for: "ties 1, too long 2; 3 broken rows skipped". */
+export function leftOutText({ badRows, dropped }: Pick<Tally, 'badRows' | 'dropped'>): string | undefined {
+  const reasons = Object.entries(dropped).flatMap(([reason, count]) =>
+    reason === 'not sampled' ? [] : [`${reason} ${count.toLocaleString('en-US')}`],
+  );
+  const parts = reasons.length === 0 ? [] : [reasons.join(', ')];
+  if (badRows > 0) parts.push(`${badRows.toLocaleString('en-US')} broken row${badRows === 1 ? '' : 's'} skipped`);
+  return parts.length === 0 ? undefined : parts.join('; ');
 }

@@ -13,7 +13,7 @@ import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
 import { writeWhole } from '../runs/json-files.ts';
-import { spelled } from '../spelling.ts';
+import { counted, spelled } from '../spelling.ts';
 import type { TextTokenizer } from '../text/chat-format.ts';
 import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
 import { Collected, push } from './explore-figures.ts';
@@ -211,6 +211,9 @@ function warningsOf(report: Exploration, leftAside: readonly string[]): string[]
       `${percent(tokens.share_over_max_length)} of the examples are longer than ${tokens.max_length} tokens and would be left out.`,
     );
   }
-  if (report.bad_rows > 0) warnings.push(`${report.bad_rows} rows could not be read and were skipped.`);
+  if (report.bad_rows > 0)
+    warnings.push(
+      `${counted(report.bad_rows, 'row')} could not be read and ${report.bad_rows === 1 ? 'was' : 'were'} skipped.`,
+    );
   return warnings;
 }

@@ -4,6 +4,7 @@ import { makeFolder } from '../folder.ts';
 import type { CacheDtype } from '../models/index.ts';
 import type { JudgeHeading } from '../rollouts/scorer.ts';
 import { bars, type Chart, grid, histogram, Report, scatter, toPng, writeWhole } from '../runs/index.ts';
+import { counted } from '../spelling.ts';
 import type { EvaluatedResponse, PolicyEvaluation, PolicySummary } from './policy.ts';
 
 /** What was evaluated and how, at the head of `policy_evaluation.json`. */
@@ -123,7 +124,7 @@ export function summaryRows(summary: PolicySummary): [string, string][] {
   if (duel !== undefined)
     rows.push([
       'win rate',
-      `${short(duel.rate)} (95 % ${short(duel.low)} to ${short(duel.high)}; ${duel.wins} wins, ${duel.ties} ties, ${duel.losses} losses)`,
+      `${short(duel.rate)} (95 % ${short(duel.low)} to ${short(duel.high)}; ${counted(duel.wins, 'win')}, ${counted(duel.ties, 'tie')}, ${counted(duel.losses, 'loss')})`,
     ]);
   return rows;
 }

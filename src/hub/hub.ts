@@ -5,9 +5,10 @@
  *     const folder = await resolveModel('Qwen/Qwen3-0.6B@main', { progress });
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { checkArgument, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
+import type { Progress } from '../progress.ts';
 import { checkModelFolder, modelFolderOf } from './local.ts';
 import { refuseMissingFolder, withFolders } from './mistyped.ts';
 import { isRepoName, namedPath, splitRevision } from './place.ts';
@@ -43,6 +44,18 @@ const TEXT =
 const INDEX = 'model.safetensors.index.json';
 const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth|ckpt|pkl))$/;
 
+/** The runs of which it was said, to each listener once. */
+const told = new WeakMap<Progress, Set<string>>();
+
+/** A run that has not ended is not taken for a finished one in silence. */
+function tellStandIn(model: string, folder: string, progress: Progress | undefined): void {
+  if (progress === undefined || basename(folder) === 'final') return;
+  const models = told.get(progress) ?? new Set();
+  if (models.has(model)) return;
+  told.set(progress, models.add(model));
+  progress.start(model).done(`the run has no final model; ${basename(folder)} is used`);
+}
+
 export async function resolveModel(model: string, options: ResolveOptions = {}): Promise<string> {
   checkArgument('A model', model, text);
   if (model.trim() === '') throw new UserError('The name of a model is empty: give a folder or a name on the hub.');
@@ -55,6 +68,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
     await checkFiles(folder, names);
     if (!options.tokenizerOnly && !options.configOnly && names.some((name) => PICKLE.test(name)))
       checkWeights(model, names);
+    if (!options.tokenizerOnly && !options.configOnly && folder !== named) tellStandIn(model, folder, options.progress);
     return folder;
   }
   if (found !== undefined)

@@ -42,3 +42,15 @@ it('a folder without a model is refused, and the model in it named', async () =>
   put('taken/inner/config.json');
   await expect(resolveModel(model, { tokenizerOnly: true })).rejects.toThrow(`Did you mean "${model}/inner"?`);
 });
+
+it('says once which model of a run without a final one is used', async () => {
+  const notes: string[] = [];
+  const done = (text?: string) => void notes.push(text ?? '');
+  const progress = { start: () => ({ advance() {}, done }) };
+  put('step-2/model.safetensors');
+  for (const options of [{ tokenizerOnly: true }, {}, {}]) await resolveModel(run, { ...options, progress });
+  expect(notes).toEqual(['the run has no final model; step-2 is used']);
+  put('final/model.safetensors');
+  await resolveModel(run, { progress });
+  expect(notes).toHaveLength(1);
+});

@@ -43,11 +43,12 @@ export interface HubSettings {
 
 export async function hubSettings(options: HubOptions = {}): Promise<HubSettings> {
   const env = options.env ?? process.env;
-  const home = env.HF_HOME ?? join(env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'huggingface');
+  // A variable that is empty is one that is not set (XDG's rule, and what compose files pass on).
+  const home = env.HF_HOME || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'huggingface');
   return {
-    endpoint: checkedEndpoint(options.endpoint ?? env.HF_ENDPOINT ?? 'https://huggingface.co'),
-    token: checkedToken(options.token ?? env.HF_TOKEN ?? env.HUGGINGFACE_TOKEN ?? (await savedToken(home, env))),
-    cacheDir: options.cacheDir ?? env.HF_HUB_CACHE ?? env.HUGGINGFACE_HUB_CACHE ?? join(home, 'hub'),
+    endpoint: checkedEndpoint(options.endpoint ?? (env.HF_ENDPOINT || 'https://huggingface.co')),
+    token: checkedToken(options.token ?? (env.HF_TOKEN || env.HUGGINGFACE_TOKEN || (await savedToken(home, env)))),
+    cacheDir: options.cacheDir ?? (env.HF_HUB_CACHE || env.HUGGINGFACE_HUB_CACHE || join(home, 'hub')),
     offline: options.offline ?? [env.HF_HUB_OFFLINE, env.TRANSFORMERS_OFFLINE].some(isOn),
     timeoutMs: options.timeoutMs ?? 30_000,
     retries: options.retries ?? 5,
@@ -60,7 +61,7 @@ export async function hubSettings(options: HubOptions = {}): Promise<HubSettings
 /** The token that `hf auth login` saved. */
 async function savedToken(home: string, env: Record<string, string | undefined>): Promise<string | undefined> {
   try {
-    return await readFile(env.HF_TOKEN_PATH ?? join(home, 'token'), 'utf8');
+    return await readFile(env.HF_TOKEN_PATH || join(home, 'token'), 'utf8');
   } catch {
     return undefined;
   }

@@ -52,8 +52,8 @@ const symbols: Record<string, string> = {
   exp: 'exp',
   min: 'min',
   max: 'max',
-  quad: '  ',
-  qquad: '   ',
+  quad: '\u2003',
+  qquad: '\u2003',
   ldots: '…',
   dots: '…',
   cdots: '⋯',
@@ -89,10 +89,15 @@ const accents: Record<string, string> = { hat: '\u0302', bar: '\u0304', tilde: '
 
 /** A formula in plain characters. */
 export function latexText(latex: string): string {
-  return read(latex.replaceAll('\n', ' '))
-    .replaceAll(/\s+/g, ' ')
-    .replaceAll(/ ([,)\]])/g, '$1')
-    .trim();
+  return (
+    read(latex.replaceAll('\n', ' '))
+      .replaceAll(/[ \t\r]+/g, ' ')
+      .replaceAll(/ ([,)\]])/g, '$1')
+      .replaceAll(/([([]) /g, '$1')
+      // Two formulas on a line stay apart.
+      .replaceAll(/ ?\u2003 ?/g, '    ')
+      .trim()
+  );
 }
 
 /** Commands in a formula that `latexText` does not know. */

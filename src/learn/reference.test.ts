@@ -48,6 +48,8 @@ describe('formulas as text', () => {
     ['\\sum_{t=1}^{T} \\hat A_t', 'Σ_{t=1}^T Â_t'],
     ['\\frac{\\binom{n - c}{k}}{\\binom{n}{k}}', '(C(n - c, k))/(C(n, k))'],
     ['e^{-\\ell} - 1', 'e^{-ℓ} - 1'],
+    ['k_1 = \\ell \\qquad k_2 = \\tfrac{1}{2} \\ell^2', 'k_1 = ℓ    k_2 = 1/2 ℓ^2'],
+    ['\\sigma\\left( r \\right)', 'σ(r)'],
   ])('%s', (latex, text) => expect(latexText(latex).normalize('NFC')).toBe(text.normalize('NFC')));
 });
 

@@ -39,6 +39,7 @@ export interface ErrorAnalysis {
   length_bias: {
     /** Correlation of margin with length (for pairs: with how much longer the chosen one is). */
     margin_length_correlation: number;
+    /** In characters; of pairs, by how much the chosen response is the longer. */
     mean_length_when_right: number;
     mean_length_when_wrong: number;
     /** Pairs: how often the model is right where the chosen response is the longer, and where it is the shorter. */

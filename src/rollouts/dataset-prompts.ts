@@ -62,6 +62,8 @@ export interface DatasetPromptOptions {
   seed: number;
   /** Shows the download of a hub dataset. */
   progress?: Progress;
+  /** How often a request to the hub that fails is tried again. */
+  hubRetries?: number;
 }
 
 export interface DatasetPrompts {
@@ -125,7 +127,8 @@ async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
   }
 }
 
-async function rowsOf({ dataset, subset, progress }: DatasetPromptOptions, split: string): Promise<Row[]> {
-  const options = { shape: 'prompts' as const, split, subset, keepColumns: true, hub: datasetHub({ progress }) };
-  return (await openDataset(dataset, options)).toArray();
+async function rowsOf(options: DatasetPromptOptions, split: string): Promise<Row[]> {
+  const { dataset, subset, progress, hubRetries: retries } = options;
+  const hub = datasetHub({ progress, retries });
+  return (await openDataset(dataset, { shape: 'prompts', split, subset, keepColumns: true, hub })).toArray();
 }

@@ -47,6 +47,8 @@ export interface OpenOptions {
   /** Rows in memory, in place of the config's dataset. */
   rows?: DatasetSpec;
   progress?: Progress;
+  /** How often a request to the hub that fails is tried again. */
+  hubRetries?: number;
 }
 
 export async function openPrompts(
@@ -60,7 +62,7 @@ export async function openPrompts(
     return {
       prompts: new TaskPrompts(promptWriter(config, tokenizer), { tasks: task, seed, curriculum }),
       train: [],
-      evaluation: await heldOutPrompts(config, tokenizer),
+      evaluation: await heldOutPrompts(config, tokenizer, options),
     };
   }
   const { train, evaluation, tooLong } = await listsOf(config, tokenizer, options);
@@ -85,7 +87,13 @@ export async function heldOutPrompts(
       `There are no prompts to evaluate on: ${tooLong} are longer than --prompt-max-length ${config.promptMaxLength}.`,
     );
   }
-  return taskEvalPrompts(promptWriter(config, tokenizer), { tasks, seed, count: heldOutCount(config) });
+  const count = heldOutCount(config);
+  const found = taskEvalPrompts(promptWriter(config, tokenizer), { tasks, seed, count });
+  if (found.length < count)
+    options.progress
+      ?.start('held-out prompts')
+      .done(`${found.length} in place of ${count}: the tasks have no more different test problems at this difficulty`);
+  return found;
 }
 
 const heldOutCount = (config: PromptsConfig) => (config.evalSteps > 0 ? config.evalNumPrompts : 0);
@@ -102,7 +110,7 @@ export function promptWriter(config: WritingConfig, tokenizer: Tokenizer): Promp
 function listsOf(
   config: PromptsConfig,
   tokenizer: Tokenizer,
-  { rows, progress }: OpenOptions,
+  { rows, progress, hubRetries }: OpenOptions,
 ): Promise<DatasetPrompts> {
   const { subset, trainPrompts, testPrompts, seed } = config;
   return datasetPrompts(promptWriter(config, tokenizer), {
@@ -113,5 +121,6 @@ function listsOf(
     seed,
     evalPrompts: heldOutCount(config),
     progress,
+    hubRetries,
   });
 }

@@ -15,7 +15,8 @@ export async function countTrainedOn(
   // A whole dataset, which may be on the hub, is not read for problems that it hardly has.
   if (areOfTasks) return undefined;
   if (config.dataset === undefined) return undefined; // rows of a program
-  const { train } = await openPrompts(config, tokenizer);
+  // A note is not worth the half minute that a hub is waited for elsewhere.
+  const { train } = await openPrompts(config, tokenizer, { hubRetries: 1 });
   const trained = new Set(train.map(asked));
   return prompts.filter((prompt) => trained.has(asked(prompt))).length;
 }

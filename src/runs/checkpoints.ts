@@ -106,11 +106,12 @@ const chunkBytes = 4 << 20;
 
 async function checksum(path: string, sync: boolean): Promise<{ size: number; crc32: number }> {
   await using handle = await open(path, 'r');
-  const buffer = Buffer.allocUnsafe(chunkBytes);
+  // No larger than the file: the garbage collector soon has much to do where small checkpoints are written often.
+  const buffer = Buffer.allocUnsafe(Math.min(chunkBytes, (await handle.stat()).size + 1));
   let size = 0;
   let crc = 0;
   for (;;) {
-    const { bytesRead } = await handle.read(buffer, 0, chunkBytes);
+    const { bytesRead } = await handle.read(buffer, 0, buffer.length);
     if (bytesRead === 0) break;
     crc = crc32(buffer.subarray(0, bytesRead), crc);
     size += bytesRead;

@@ -20,12 +20,18 @@ export interface FolderChoice {
   again?: { command: string; config: Record<string, unknown> };
 }
 
+const longestName = 255; // NAME_MAX of the file systems in use
+
 /** Checks a new run's folder before anything is created. */
 export function checkNewRun(options: FolderChoice): void {
   const { outputDir, runName, existing, again } = options;
   if (runName === undefined) return;
   if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
+  if (Buffer.byteLength(runName) > longestName)
+    throw new UserError(
+      `--run-name "${runName.slice(0, 40)}…" cannot be a run's name: it has ${Buffer.byteLength(runName)} bytes, and a folder's name has at most ${longestName}.`,
+    );
   if (/^-|[\p{Cc}\p{Cf}\u2028\u2029]/u.test(runName))
     throw new UserError(
       `--run-name ${JSON.stringify(runName)} cannot be a run's name: it begins with "-", or has a control character, and commands could not be given it.`,

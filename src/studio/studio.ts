@@ -50,7 +50,7 @@ export interface Studio {
 
 export function studioParts(options: StudioOptions): Studio {
   const { attune = 'attune', above = { verbs: [] }, device = 'cpu', models = [], readOnly = false } = options;
-  const cache = options.cache ?? join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'attune', 'studio');
+  const cache = options.cache ?? join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'attune', 'studio');
   const root = new Root(options.root);
   const catalogue = new Catalogue(root, options.cache === undefined ? undefined : join(cache, 'runs'));
   const tables = new MetricTables();

@@ -16,7 +16,7 @@ const positive = () => z.number().int().positive();
 export function modelFields(defaults: { model: string }) {
   return {
     model: field(z.string().default(defaults.model), {
-      description: 'folder or hub name (org/name[@revision]) of the model to start from',
+      description: 'the model: a folder, an adapter, a run or a hub name (org/name[@revision])',
       group: model,
       aliases: ['modelName'],
     }),

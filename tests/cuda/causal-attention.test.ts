@@ -85,7 +85,8 @@ describe.each(all)(`causal attention on ${device} in %s`, (dtype, bound) => {
     }),
   );
 
-  const groupOf8 = [127, ...Array(8).fill(513)] as unknown as Family;
+  // A GPU's blocks have 64 rows each; what stands in for its kernel has none.
+  const groupOf8 = [127, ...Array(8).fill(hasCuda ? 513 : 129)] as unknown as Family;
   it.each<{ heads: number; groups: number; size: number; families: Family[] }>([
     { heads: 4, groups: 2, size: 128, families: [[64, 64, 128], [65, 1, 200, 33], [5], [1, 1, 1, 70]] },
     { heads: 2, groups: 2, size: 128, families: [[40, 3], [128, 63, 65], [30], [300, 2, 90]] },

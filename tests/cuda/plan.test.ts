@@ -1,7 +1,7 @@
 /** A decoding step by the native plan, in the dtypes that have kernels on the device, against the CPU's in f32. */
 import { describe, expect, it } from 'vitest';
 import { type DType, integers, scope, seed, type Tensor } from '../../src/tensor/index.ts';
-import { device, gap, hasCuda, onlyOnCuda } from './device.ts';
+import { device, expectSame, gap, hasCuda, onlyOnCuda } from './device.ts';
 import { type PlanShape, randomPlan } from './random-plan.ts';
 
 const shapes: PlanShape[] = [
@@ -85,10 +85,9 @@ describe.each(dtypes)(`a plan on ${device} in %s`, (dtype) => {
         for (const count of counts) {
           const few = step(device, dtype, count);
           const at = integers(places.slice(0, count), { device });
-          const written = (cache: Tensor) =>
-            cache.flatten(0, 1).indexSelect(0, at).to({ dtype: 'float32', device: 'cpu' });
+          const written = (cache: Tensor) => cache.flatten(0, 1).indexSelect(0, at);
           for (const part of ['keys', 'values'] as const)
-            expect(written(few[part]).data(), `${count} rows`).toEqual(written(all[part]).data());
+            expectSame(written(few[part]), written(all[part]), `${part} of ${count} rows`);
         }
       }),
   );
@@ -97,9 +96,8 @@ describe.each(dtypes)(`a plan on ${device} in %s`, (dtype) => {
     scope(() => {
       seed(5);
       const { step } = randomPlan(shape, 2);
-      const bits = (room: number) =>
-        step(device, dtype, shape.rows, room).logits.to({ dtype: 'float32', device: 'cpu' }).data();
-      expect(bits(40)).toEqual(bits(5));
+      const logits = (room: number) => step(device, dtype, shape.rows, room).logits;
+      expectSame(logits(40), logits(5));
     }),
   );
 
@@ -109,10 +107,9 @@ describe.each(dtypes)(`a plan on ${device} in %s`, (dtype) => {
       const { step } = randomPlan(shape, 1, shape.blocks);
       const here = step('cpu', 'float32');
       for (const count of [1, 2, 4, 5, 8, 9, 15, 16]) {
-        const logits = (room: number) =>
-          step(device, dtype, count, room).logits.to({ dtype: 'float32', device: 'cpu' });
+        const logits = (room: number) => step(device, dtype, count, room).logits;
         const found = logits(shape.blocks);
-        expect(found.data(), `${count} rows`).toEqual(logits(40).data());
+        expectSame(found, logits(40), `${count} rows`);
         expect(gap(found, here.logits.narrow(0, 0, count))).toBeLessThanOrEqual(2e-2);
       }
     }),

@@ -34,7 +34,17 @@ export function randomPlan(shape: PlanShape, layers: number, blocksOfRow = 5) {
   const indices = Array.from({ length: rows }, (_, i) => i);
   const positions = shape.positions ?? indices.map((i) => (i * 67 + 41) % length);
   const slots = indices.map((i) => rows - 1 - i);
-  const matrix = (outputs: number, inputs: number) => randn([outputs, inputs]).mul(1 / Math.sqrt(inputs));
+  // A plan needs no more different numbers: those of large tensors recur, each tensor from another one on.
+  const drawn = randn([1_000_003]);
+  let first = 0;
+  const random = (shape: number[]) => {
+    const count = shape.reduce((product, size) => product * size, 1);
+    first = (first + 104_729) % drawn.numel;
+    const times = Math.ceil((first + count) / drawn.numel);
+    const numbers = times === 1 ? drawn : cat(Array.from({ length: times }, () => drawn));
+    return numbers.narrow(0, first, count).view(...shape);
+  };
+  const matrix = (outputs: number, inputs: number) => random([outputs, inputs]).mul(1 / Math.sqrt(inputs));
   const vector = (count: number) => randn([count]).mul(0.1);
   const angles = randn([blocksOfRow * 64, half]);
   const tables = scatteredTables(rows, blocksOfRow); // of blocks of 64
@@ -57,8 +67,8 @@ export function randomPlan(shape: PlanShape, layers: number, blocksOfRow = 5) {
       'up.weight': matrix(2 * inner, width),
       'up.bias': vector(2 * inner),
       'down.weight': matrix(width, inner),
-      keys: randn([rows * blocksOfRow, 64, groups, size]),
-      values: randn([rows * blocksOfRow, 64, groups, size]),
+      keys: random([rows * blocksOfRow, 64, groups, size]),
+      values: random([rows * blocksOfRow, 64, groups, size]),
     };
     if (shape.outBias?.includes(i) ?? rows % 8 === 0) layer['out.bias'] = vector(width);
     if (shape.plain === true) for (const name of ['qkv', 'out', 'up']) delete layer[`${name}.bias`];
@@ -70,6 +80,7 @@ export function randomPlan(shape: PlanShape, layers: number, blocksOfRow = 5) {
     settings[`layers.${i}.scale`] = 1 / Math.sqrt(size);
     settings[`layers.${i}.window`] = window;
   }
+  const kept = new Map<string, Tensor>();
   // `room`: the blocks that a slot may have
   const made = (place: string, type: DType, room: number) => {
     const longer = (table: Tensor, dim: number, length: number) => {
@@ -83,7 +94,13 @@ export function randomPlan(shape: PlanShape, layers: number, blocksOfRow = 5) {
       sin: longer(angles.sin(), 0, room * 64),
       tables: longer(tables, 1, room),
     };
-    for (const [name, value] of Object.entries(weights)) tensors[name] = put(value);
+    for (const [name, value] of Object.entries(weights)) {
+      // Plans share what a step only reads.
+      const key = /(keys|values)$/.test(name) ? '' : `${name} in ${type} on ${place}`;
+      const given = kept.get(key) ?? put(value);
+      if (key !== '') kept.set(key, given);
+      tensors[name] = given;
+    }
     const parts = [Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)];
     const plan = aten<number>('attune::decode_plan', ...parts);
     const logits = (from: number, count: number): Tensor => {

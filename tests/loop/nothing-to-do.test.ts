@@ -52,7 +52,7 @@ it('a finished run is left as it is, and the way to extend it is said', async ()
   const again = await attune('train', 'preference', '--resume-from', run);
   expect(again.code).toBe(0);
   expect(again.err).toMatch(
-    /is finished: it has taken its 1 steps, and there is nothing to do.*give a larger --max-steps\.$/m,
+    /is finished: it has taken its 1 step, and there is nothing to do.*give a larger --max-steps\.$/m,
   );
   expect({ final: final(), info: info() }).toEqual(before);
 

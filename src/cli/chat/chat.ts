@@ -5,6 +5,7 @@ import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { describeTally, isSame, recordVote, tally } from '../../rewards/votes.ts';
+import { counted } from '../../spelling.ts';
 import { ThinkingParts } from '../../text/chat/thinking-parts.ts';
 import type { Conversation } from './conversation.ts';
 import { streamResponse } from './conversation.ts';
@@ -102,7 +103,7 @@ async function answerAlone(options: ChatOptions, { model }: ChatModel): Promise<
     return;
   }
   conversation.answer(written.text);
-  const about = [`${written.ids.length} tokens, ${Math.round(written.ids.length / written.seconds)}/s`];
+  const about = [`${counted(written.ids.length, 'token')}, ${Math.round(written.ids.length / written.seconds)}/s`];
   if (written.finish === 'length')
     about.push(written.ids.length < conversation.settings.maxTokens ? 'the model reads no more' : 'cut at /max-tokens');
   if (written.finish === 'cancelled') about.push('stopped');

@@ -20,6 +20,7 @@ import {
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
+import { exitSignals } from '../../exit-codes.ts';
 import { makeFolder } from '../../folder.ts';
 import { tell } from '../terminal/print.ts';
 import { whyUnwritable } from '../terminal/unwritable.ts';
@@ -61,6 +62,29 @@ export function checkOutputFile(option: string, path: string, inputs: readonly (
   checked.push({ option, path });
 }
 
+/** Files that are being written, under their temporary names. */
+const unfinished = new Set<string>();
+
+function begun(partial: string): void {
+  if (unfinished.size === 0) for (const name of exitSignals) process.on(name, leave);
+  unfinished.add(partial);
+}
+
+function ended(partial: string): void {
+  unfinished.delete(partial);
+  if (unfinished.size === 0) for (const name of exitSignals) process.removeListener(name, leave);
+}
+
+/** Ctrl-C ends a command that does not listen to it, and nothing may be left of its file: its name begins with a dot. */
+function leave(signal: NodeJS.Signals): void {
+  if (process.listenerCount(signal) > 1) return; // The command stops by itself.
+  for (const partial of unfinished) {
+    rmSync(partial, { force: true });
+    ended(partial);
+  }
+  process.kill(process.pid, signal);
+}
+
 export class OutputFile implements Disposable {
   readonly #option: string;
   readonly #path: string;
@@ -82,6 +106,7 @@ export class OutputFile implements Disposable {
       makeFolder(dirname(this.#partial));
       return openSync(this.#partial, 'w');
     });
+    if (this.#partial !== this.#target) begun(this.#partial);
   }
 
   write(text: string): void {
@@ -94,6 +119,7 @@ export class OutputFile implements Disposable {
   finish(): void {
     closeSync(this.#handle);
     this.#open = false;
+    ended(this.#partial);
     if (this.#partial !== this.#target) this.#checked(() => renameSync(this.#partial, this.#target));
   }
 
@@ -102,6 +128,7 @@ export class OutputFile implements Disposable {
     if (!this.#open) return;
     closeSync(this.#handle);
     this.#open = false;
+    ended(this.#partial);
     if (this.#partial !== this.#target) rmSync(this.#partial, { force: true });
   }
 
@@ -130,11 +157,13 @@ function freeBytes(path: string): number {
   return bavail * bsize;
 }
 
-/** Tells the user that results of an earlier call are replaced. */
+/** Tells the user that results of an earlier call will be replaced. */
 export function noteReplaced(folder: string, name: string): void {
   const found = statOf(join(folder, name));
   if (found !== undefined)
-    tell(`${join(folder, name)} of ${found.mtime.toLocaleString()} is replaced; --output-dir keeps results apart.`);
+    tell(
+      `${join(folder, name)} of ${found.mtime.toLocaleString()} will be replaced; --output-dir keeps results apart.`,
+    );
 }
 
 const statOf = (path: string) => {

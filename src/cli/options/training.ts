@@ -20,6 +20,7 @@ import {
 } from '../../runs/index.ts';
 import { type ChangedOption, shown as inWords } from '../../runs/same-options.ts';
 import { quoted } from '../../shell.ts';
+import { counted } from '../../spelling.ts';
 import { bestOptions, type Judged } from '../../trainers/loop/best.ts';
 import type { TrainingConfig } from '../../trainers/loop/config.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
@@ -118,9 +119,23 @@ export function checkPlaces<S extends ConfigSchema>({ config, resume, command }:
   checkOutputFolder('--rollouts-dir', rolloutsDir);
 }
 
-/** Ctrl-C and SIGTERM save a checkpoint and end the run. */
-export const saveOnInterrupt = (): Interrupt =>
-  onInterrupt(ifUnsaid((signal) => tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`)));
+/** Ctrl-C and SIGTERM save a checkpoint and end the run; before it has begun there is nothing to save. */
+export const saveOnInterrupt = (hasBegun: () => boolean = () => true): Interrupt =>
+  onInterrupt(
+    ifUnsaid((signal) =>
+      tell(`${signal}: ${hasBegun() ? 'saving a checkpoint' : 'stopping'}; press Ctrl-C again to leave at once`),
+    ),
+  );
+
+/** What begins, or undefined where it was stopped before. Any other error stays one. */
+async function unlessStopped<Begun>(begin: Promise<Begun>, signal: AbortSignal): Promise<Begun | undefined> {
+  try {
+    return await begin;
+  } catch (error) {
+    if (signal.aborted && (error === signal.reason || (error as Error).name === 'AbortError')) return undefined;
+    throw error;
+  }
+}
 
 /** Meets the other ranks. Ctrl-C ends the process while some are missing: there is nothing to save, and they may never come. */
 export async function meetOrLeave(signal: AbortSignal): Promise<void> {
@@ -139,13 +154,20 @@ export async function runTraining(
   start: (options: TrainerOptions) => Promise<TrainingRun>,
 ): Promise<number> {
   if (!hasConsole()) return followTraining(start);
-  using interrupt = saveOnInterrupt();
+  let hasBegun = false;
+  using interrupt = saveOnInterrupt(() => hasBegun);
+  const { signal } = interrupt;
   const progress = consoleProgress();
   using log = logLines();
-  await meetOrLeave(interrupt.signal);
-  using run = await start({ progress, signal: interrupt.signal });
+  await meetOrLeave(signal);
+  using run = await unlessStopped(start({ progress, signal }), signal);
+  if (run === undefined) {
+    tell('Stopped before the training began: nothing is saved, and the same command starts it.');
+    return exitCodeOf(signal);
+  }
+  hasBegun = true;
   log.attach(join(run.folder, 'train.log'));
-  tell(`run ${shown(run.folder)}, ${run.totalSteps} steps`);
+  tell(`run ${shown(run.folder)}, ${counted(run.totalSteps, 'step')}`);
   try {
     for await (const step of run) {
       if (step.evaluated) print(evaluationLine(step.step, step.metrics));
@@ -164,7 +186,7 @@ export async function runTraining(
     tell(
       `Stopped after step ${result?.step ?? 0}. Go on with: ${launchedCommand()} train ${name} --resume-from ${quoted(shown(run.folder))}`,
     );
-    return exitCodeOf(interrupt.signal);
+    return exitCodeOf(signal);
   }
   if (result.best) print(`best ${result.best.metric} ${short(result.best.value)} at step ${result.best.step}`);
   if (result.ended === 'early-stopping') print(`ended early after step ${result.step}: no better evaluation`);
@@ -175,10 +197,12 @@ export async function runTraining(
 /** The part of a rank that says nothing unless it fails. */
 async function followTraining(start: (options: TrainerOptions) => Promise<TrainingRun>): Promise<number> {
   using interrupt = onInterrupt();
-  await meetOrLeave(interrupt.signal);
-  using run = await start({ signal: interrupt.signal });
+  const { signal } = interrupt;
+  await meetOrLeave(signal);
+  using run = await unlessStopped(start({ signal }), signal);
+  if (run === undefined) return exitCodeOf(signal);
   await run.finish();
-  return run.result?.ended === 'interrupted' ? exitCodeOf(interrupt.signal) : 0;
+  return run.result?.ended === 'interrupted' ? exitCodeOf(signal) : 0;
 }
 
 /** The measures of an evaluation in one line; those with two names appear once. */

@@ -12,6 +12,7 @@ it('says what cannot be read or written, and leaves other errors alone', () => {
   expect(deniedWords(refusal('EACCES', 'open', 'src/new.part'))).toBe('src: no permission to write there.');
   // Below a file, so not to be read by anyone.
   expect(deniedWords(refusal('EACCES', 'open', 'package.json/x'))).toBe('package.json/x: no permission to read it.');
+  expect(deniedWords(refusal('EROFS', 'open', 'run/tags.json.7.part'))).toBe('run: the file system is read-only.');
   for (const other of [refusal('ENOENT', 'open', 'x'), refusal('EACCES', 'bind'), new Error('EACCES'), 'EACCES', null])
     expect(deniedWords(other)).toBeUndefined();
 });

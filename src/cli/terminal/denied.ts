@@ -5,9 +5,11 @@ import { dirname } from 'node:path';
 
 const reading = ['scandir', 'stat', 'lstat', 'access', 'readlink', 'read'];
 
-/** What to say of an error that is the system's word for a missing permission; undefined of any other. */
+/** What to say of an error that is the system's word for a missing permission or a read-only disk; undefined of any other. */
 export function deniedWords(error: unknown): string | undefined {
   const { code, path, syscall = '' } = (error ?? {}) as NodeJS.ErrnoException;
+  // The file may be one of ours, under a name that it has only until it is complete: the folder is what the user knows.
+  if (code === 'EROFS' && path !== undefined) return `${dirname(path)}: the file system is read-only.`;
   if ((code !== 'EACCES' && code !== 'EPERM') || path === undefined) return undefined;
   if (syscall === 'open') return refusedOpening(path);
   return `${path}: no permission to ${reading.includes(syscall) ? 'read it' : 'write there'}.`;

@@ -7,7 +7,7 @@ import { type BadRow, type LocatedRow, type Row, utf8 } from './row.ts';
 export async function* readCsv(path: string, bad: BadRow): AsyncGenerator<LocatedRow> {
   const separator = /\.tsv(\.|$)/i.test(path) ? '\t' : ',';
   let header: string[] | undefined;
-  for await (const { bytes, line } of records(fileBytes(path), separator)) {
+  for await (const { bytes, line } of records(fileBytes(path), path, separator)) {
     const text = utf8(bytes)?.replace(/\r$/, '');
     if (text === '') continue;
     const fields = text === undefined ? 'not UTF-8 text' : splitFields(text, separator);

@@ -2,6 +2,7 @@
  * JSON files: a list of rows, an object with the list inside (`{"data": [...]}`), or row objects one after another.
  * A list is streamed, so its size does not matter; a wrapping object is read whole.
  */
+import { constants } from 'node:buffer';
 import { UserError } from '../../errors.ts';
 import { fileBytes } from './bytes.ts';
 import { type BadRow, isRow, kindOf, type LocatedRow, parseRow } from './row.ts';
@@ -43,6 +44,7 @@ async function* values(chunks: AsyncIterable<Buffer>, path: string): AsyncGenera
   let inList = false;
   let listClosed = false;
   let pending: Buffer[] = [];
+  let pendingBytes = 0;
   let start = -1;
   let first = true;
 
@@ -88,7 +90,11 @@ async function* values(chunks: AsyncIterable<Buffer>, path: string): AsyncGenera
         if (depth === 0) yield take(chunk, i + 1);
       } else if (depth === 0) scalar = true;
     }
-    if (start >= 0) pending.push(chunk.subarray(start));
+    if (start >= 0) {
+      pending.push(chunk.subarray(start));
+      pendingBytes += chunk.length - start;
+      if (pendingBytes > constants.MAX_STRING_LENGTH) throw tooLong(path, startLine);
+    }
     first = false;
   }
   if (scalar) yield take(Buffer.alloc(0), 0);
@@ -100,10 +106,16 @@ async function* values(chunks: AsyncIterable<Buffer>, path: string): AsyncGenera
     const piece = chunk.subarray(Math.max(start, 0), end);
     const bytes = pending.length === 0 ? piece : Buffer.concat([...pending, piece]);
     pending = [];
+    pendingBytes = 0;
     start = -1;
     return { bytes, line: startLine, inList };
   }
 }
+
+const tooLong = (path: string, line: number) =>
+  new UserError(
+    `${path}:${line}: a value of more than ${constants.MAX_STRING_LENGTH >> 20} MiB, which would be read whole. Write the rows as a list, or one a line (.jsonl).`,
+  );
 
 /** Whether a `.json` file is metadata (`dataset_info.json`), which holds no rows. */
 export function isMetadataName(name: string): boolean {

@@ -4,7 +4,7 @@ import { records } from './lines.ts';
 import { type BadRow, type LocatedRow, parseRow } from './row.ts';
 
 export async function* readJsonl(path: string, bad: BadRow): AsyncGenerator<LocatedRow> {
-  for await (const { bytes, line } of records(fileBytes(path))) {
+  for await (const { bytes, line } of records(fileBytes(path), path)) {
     if (isBlank(bytes)) continue;
     const located = parseRow(bytes, path, line, bad);
     if (located !== undefined) yield located;

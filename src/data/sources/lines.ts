@@ -5,6 +5,14 @@ import { UserError } from '../../errors.ts';
 const newline = 0x0a;
 const quote = 0x22;
 
+/** Bytes of a row. A packed file of some megabytes can hold a line of gigabytes, and no text can be made of it. */
+const longestRow = 1 << 28;
+
+const endlessRow = (file: string, line: number) =>
+  new UserError(
+    `${file}:${line}: a row of more than ${longestRow >> 20} MiB. No row of text is so long: the file is of another kind, or damaged.`,
+  );
+
 export interface TextRecord {
   bytes: Buffer;
   line: number;
@@ -14,9 +22,14 @@ export interface TextRecord {
  * Lines; with a `separator` of fields, a line end inside double quotes does not end the record (RFC 4180). Quotes count
  * where they begin a field: `5" disk` has none.
  */
-export async function* records(chunks: AsyncIterable<Buffer>, separator?: string): AsyncGenerator<TextRecord> {
+export async function* records(
+  chunks: AsyncIterable<Buffer>,
+  file: string,
+  separator?: string,
+): AsyncGenerator<TextRecord> {
   const between = separator?.charCodeAt(0);
   let pending: Buffer[] = [];
+  let pendingBytes = 0;
   let line = 1;
   let startLine = 1;
   let inQuotes = false;
@@ -49,10 +62,13 @@ export async function* records(chunks: AsyncIterable<Buffer>, separator?: string
       const piece = chunk.subarray(start, end);
       yield { bytes: pending.length === 0 ? piece : Buffer.concat([...pending, piece]), line: startLine };
       pending = [];
+      pendingBytes = 0;
       start = from;
       startLine = line;
     }
     if (start < chunk.length) pending.push(chunk.subarray(start));
+    pendingBytes += chunk.length - start;
+    if (pendingBytes > longestRow) throw endlessRow(file, startLine);
     if (chunk.length > 0) before = chunk[chunk.length - 1] as number;
     closed -= chunk.length;
   }
@@ -70,7 +86,7 @@ export interface TextLine {
  * one is no text: its bytes would become other characters.
  */
 export async function* textLines(chunks: AsyncIterable<Buffer>, file: string): AsyncGenerator<TextLine> {
-  for await (const { bytes, line } of records(chunks)) {
+  for await (const { bytes, line } of records(chunks, file)) {
     if (!isUtf8(bytes))
       throw new UserError(`${file}:${line} is not valid UTF-8: it is no text, or text in another encoding.`);
     yield { text: bytes.toString('utf8').replace(/\r$/, ''), line };

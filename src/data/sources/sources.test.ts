@@ -34,6 +34,9 @@ async function readAll(path: string): Promise<{ rows: unknown[]; lines: number[]
   return { rows, lines, bad };
 }
 
+/** 32 MiB of spaces. */
+const spaces = gzipSync(Buffer.alloc(1 << 25, ' '));
+
 describe('jsonl', () => {
   const text = '\ufeff{"a":1}\r\n\n{"a":"ü\\n"}\n   \n{"a":3}';
 
@@ -68,6 +71,14 @@ describe('jsonl', () => {
     const { rows, bad } = await readAll(write('broken.jsonl', bytes));
     expect(rows).toEqual([{ a: 1 }, { a: 2 }]);
     expect(bad.map((line) => line.slice(0, 12))).toEqual(['2: not JSON ', '3: a row mus', '4: not UTF-8']);
+  });
+
+  it('stops at a line without end, which a packed file of half a megabyte can hold', async () => {
+    const packed = Buffer.concat([gzipSync('{"a":1}\n'), ...Array.from({ length: 9 }, () => spaces)]);
+    await expect(readAll(write('endless.jsonl.gz', packed))).rejects.toThrow(
+      /endless\.jsonl\.gz:2: a row of more than 256 MiB/,
+    );
+    await expect(readAll(write('endless.csv.gz', packed))).rejects.toThrow(/endless\.csv\.gz:2: a row of more/);
   });
 
   it('says that a gzip file ends too early, or is damaged', async () => {
@@ -148,10 +159,10 @@ describe('csv', () => {
     expect(await readAll(write('loose.csv', text))).toMatchObject({ rows, bad: [], lines: [2, 3, 5] });
     const tabs = text.replaceAll(',', '\t');
     expect(await readAll(write('loose.tsv', tabs))).toMatchObject({ rows, bad: [] });
-    const whole = await Array.fromAsync(records(pieces(text, text.length), ','));
+    const whole = await Array.fromAsync(records(pieces(text, text.length), 'x.csv', ','));
     expect(whole).toHaveLength(4);
     for (let size = 1; size < text.length; size++)
-      expect(await Array.fromAsync(records(pieces(text, size), ','))).toEqual(whole);
+      expect(await Array.fromAsync(records(pieces(text, size), 'x.csv', ','))).toEqual(whole);
   });
 
   it('refuses two columns of one name', async () => {

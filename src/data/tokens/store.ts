@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { read } from 'node:fs';
-import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { type FileHandle, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { AttuneError, UserError } from '../../errors.ts';
@@ -77,7 +77,8 @@ export class TokenStore {
       return new TokenStore(meta, starts, lengths, file);
     } catch (error) {
       await file?.close();
-      if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      const { code = '' } = error as NodeJS.ErrnoException;
+      if (error instanceof SyntaxError || code === 'ENOENT' || code === 'ENOTDIR') return undefined;
       throw error;
     }
   }
@@ -126,7 +127,7 @@ function indexBytes(records: number): number {
 }
 
 async function checksum(file: FileHandle): Promise<number> {
-  const buffer = new Uint8Array(flushBytes);
+  const buffer = new Uint8Array(Math.min(flushBytes, (await file.stat()).size + 1));
   let crc = 0;
   let position = 0;
   while (true) {
@@ -138,6 +139,21 @@ async function checksum(file: FileHandle): Promise<number> {
 }
 
 /** Writes a store; `finish` renames it to its final place. */
+const unfinished = '.writing-';
+const dayMs = 24 * 60 * 60 * 1000;
+
+/** Removes what processes left behind that were killed while they wrote: for a day none of its files has changed. */
+async function removeStale(cache: string): Promise<void> {
+  for (const name of await readdir(cache)) {
+    if (!name.startsWith(unfinished)) continue;
+    const path = join(cache, name);
+    // Another process may remove it at the same time, or another user may own it.
+    const found = await stat(join(path, 'tokens.bin')).catch(() => undefined);
+    if (found !== undefined && Date.now() - found.mtimeMs > dayMs)
+      await rm(path, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
 export class TokenStoreWriter {
   readonly #folder: string;
   readonly #file: FileHandle;
@@ -155,8 +171,9 @@ export class TokenStoreWriter {
   }
 
   static async create(place: string): Promise<TokenStoreWriter> {
-    const folder = join(dirname(place), `.writing-${randomUUID()}`);
+    const folder = join(dirname(place), `${unfinished}${randomUUID()}`);
     makeFolder(folder);
+    await removeStale(dirname(place));
     return new TokenStoreWriter(folder, await open(join(folder, 'tokens.bin'), 'w'));
   }
 

@@ -1,4 +1,13 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -92,6 +101,27 @@ describe('tokenise', () => {
     await using rebuilt = await tokenise(await open(20), tokenizer, { cache });
     expect(tokenizer.encoded).toBe(2 * encoded);
     expect(await contents(rebuilt)).toEqual(before);
+  });
+
+  it('a cache that cannot be written is named, with the way to another', async () => {
+    const file = join(fresh(), 'file');
+    writeFileSync(file, '');
+    await expect(tokenise(await open(20), wordsTokenizer(), { cache: join(file, 'tokens') })).rejects.toThrow(
+      /^The cache of tokens, .*file\/tokens, cannot be written: .* is a file.*\. Name another folder by .* ATTUNE_CACHE\.$/,
+    );
+  });
+
+  it('removes after a day what a killed process left in the cache', async () => {
+    const cache = fresh();
+    const left = ['.writing-old', '.writing-now'].map((name) => join(cache, name));
+    for (const path of left) {
+      mkdirSync(path, { recursive: true });
+      writeFileSync(join(path, 'tokens.bin'), 'half');
+    }
+    const days = Date.now() / 1000 - 2 * 24 * 60 * 60;
+    utimesSync(join(left[0] as string, 'tokens.bin'), days, days);
+    await (await tokenise(await open(20), wordsTokenizer(), { cache })).close();
+    expect(left.map((path) => existsSync(path))).toEqual([false, true]);
   });
 
   it('leaves nothing behind where nothing is to be kept, or where it fails', async () => {

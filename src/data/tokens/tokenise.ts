@@ -5,10 +5,12 @@
  *     for await (const batch of new Batches(tokens, { batchSize: 32, seed: 42 })) …
  */
 import { createHash, randomUUID } from 'node:crypto';
+import { accessSync, constants } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { AttuneError, checkNames, UserError } from '../../errors.ts';
+import { makeFolder } from '../../folder.ts';
 import type { Progress } from '../../progress.ts';
 import type { TextTokenizer } from '../../text/chat-format.ts';
 import type { Dataset } from '../dataset.ts';
@@ -51,7 +53,24 @@ export async function tokenise<S extends Shape>(
   }
   const parts = [content, await dataset.shape(), tokenizer.fingerprint, encoding];
   const place = join(cache, createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 32));
-  return (await TokenStore.open(place)) ?? (await build(dataset, tokenizer, options, place));
+  const cached = await TokenStore.open(place);
+  if (cached !== undefined) return cached;
+  checkCache(cache);
+  return build(dataset, tokenizer, options, place);
+}
+
+/** Nobody names this folder: an error says what it is, and how another is named. */
+function checkCache(cache: string): void {
+  try {
+    makeFolder(cache);
+    accessSync(cache, constants.W_OK);
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    const why = { EROFS: 'the disk is read-only', EACCES: 'permission denied' }[code] ?? (error as Error).message;
+    throw new UserError(
+      `The cache of tokens, ${cache}, cannot be written: ${why.replace(/\.$/, '')}. Name another folder by the variable ATTUNE_CACHE.`,
+    );
+  }
 }
 
 /** The folder of cached token stores. */

@@ -4,6 +4,7 @@
  * (module-thread.ts).
  */
 import { AttuneError } from '../../errors.ts';
+import { counted } from '../../spelling.ts';
 import { isReward, type RewardItem, type RewardParts } from '../scorer.ts';
 
 /** One number per item, one list per named part, or each item's named parts. The total is the sum of the parts. */
@@ -114,7 +115,7 @@ function checkList(values: readonly unknown[], part: string, count: number, name
   const of = part === name ? '' : ` ("${part}")`;
   if (values.length !== count)
     throw new RewardError(
-      `The reward "${name}" gave ${values.length} numbers${of} for ${count} samples; it must give one for each.`,
+      `The reward "${name}" gave ${counted(values.length, 'number')}${of} for ${counted(count, 'sample')}; it must give one for each.`,
       'contract',
     );
   const odd = values.findIndex((value) => typeof value !== 'number');

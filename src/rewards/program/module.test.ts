@@ -121,7 +121,7 @@ describe('a tolerated module', () => {
 
   it('is not forgiven numbers of the wrong count or type', async () => {
     for (const [source, message] of [
-      ['export default () => [1];', /gave 1 numbers for 3 samples/],
+      ['export default () => [1];', /gave 1 number for 3 samples/],
       ['export default (b) => b.map(() => "1");', /gave "1" for sample 0, which is of type string/],
       ['export default (b) => b.map(() => undefined);', /gave undefined for sample 0, which is no value/],
       ['export default () => 1;', /gave 1; it must give one number per sample/],

@@ -1,4 +1,14 @@
-import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -222,5 +232,26 @@ describe('deleting', () => {
     makeRun(root, 'a');
     expect(remove(plan).left).toEqual([{ path, why: 'it is not the folder that was shown' }]);
     expect(existsSync(path)).toBe(true);
+  });
+
+  it('goes on past what cannot be deleted, and says why', () => {
+    const root = newRoot();
+    const [locked, free] = [makeRun(root, 'locked'), makeRun(root, 'unlocked')];
+    const plan = planRemoval(root, [only(root, 'locked'), only(root, 'unlocked')]);
+    chmodSync(base, 0o755);
+    chmodSync(root, 0o777);
+    chmodSync(locked, 0o555);
+    for (const path of [free, ...readdirSync(free).map((name) => join(free, name))]) chmodSync(path, 0o777);
+    const isRoot = process.geteuid?.() === 0;
+    if (isRoot) process.seteuid?.(65534);
+    try {
+      expect(remove(plan)).toMatchObject({
+        removed: [{ path: free }],
+        left: [{ path: locked, why: 'no permission to delete it' }],
+      });
+    } finally {
+      if (isRoot) process.seteuid?.(0);
+      chmodSync(locked, 0o755);
+    }
   });
 });

@@ -66,7 +66,7 @@ function signatureOf(run: string): string {
 
 function cachePath(folder: string, cache: CatalogueOptions['cache']): string | undefined {
   if (cache === false) return undefined;
-  const home = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache');
+  const home = process.env.XDG_CACHE_HOME || join(homedir(), '.cache');
   const name = createHash('sha256').update(folder).digest('hex').slice(0, 16);
   return join(resolve(cache ?? join(home, 'attune', 'runs')), `${name}.json`);
 }

@@ -131,10 +131,22 @@ export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { pa
       left.push({ path: each.path, why: 'it is not the folder that was shown' });
     else if (lockHolder(each.run)?.isLive) left.push({ path: each.path, why: 'its run is being written' });
     else {
-      // A link inside is removed; its target stays.
-      rmSync(each.path, { recursive: true });
-      removed.push(each);
+      try {
+        // A link inside is removed; its target stays.
+        rmSync(each.path, { recursive: true });
+        removed.push(each);
+      } catch (error) {
+        left.push({ path: each.path, why: whyNotRemoved(error as NodeJS.ErrnoException) });
+      }
     }
   }
   return { removed, left };
+}
+
+/** rmSync leaves the code of most system errors empty; the system's words are in the message. */
+function whyNotRemoved({ code, message }: NodeJS.ErrnoException): string {
+  if (code === 'EROFS' || /read-only file system/i.test(message)) return 'the file system is read-only';
+  if (code === 'EACCES' || code === 'EPERM' || /permission denied|not permitted/i.test(message))
+    return 'no permission to delete it';
+  return message;
 }

@@ -20,26 +20,33 @@ export function isSecretName(name: string): boolean {
 
 /** Removes every known secret from a text: credentials from the environment, tokens, passwords in URLs. */
 export function redact(text: string, environment: NodeJS.ProcessEnv = process.env): string {
-  let clean = text;
-  for (const [name, value] of Object.entries(environment)) {
-    if (value && value.length >= shortestSecret && environmentNames.test(name))
-      clean = clean.replaceAll(value, redacted);
-  }
-  return clean
+  return withoutThese(secretsOf(environment), text);
+}
+
+function secretsOf(environment: NodeJS.ProcessEnv): string[] {
+  return Object.entries(environment).flatMap(([name, value]) =>
+    value && value.length >= shortestSecret && environmentNames.test(name) ? [value] : [],
+  );
+}
+
+function withoutThese(secrets: readonly string[], text: string): string {
+  return secrets
+    .reduce((clean, secret) => clean.replaceAll(secret, redacted), text)
     .replace(/\bhf_[A-Za-z0-9]{16,}\b/g, redacted)
     .replace(/(\b[a-z][a-z0-9+.-]*:\/\/[^\s:/@]+):[^\s@/]+@/gi, `$1:${redacted}@`);
 }
 
 /** A copy of a JSON-like value without secrets, at any depth. */
 export function withoutSecrets(value: unknown, environment: NodeJS.ProcessEnv = process.env): unknown {
-  if (typeof value === 'string') return redact(value, environment);
-  if (Array.isArray(value)) return value.map((item) => withoutSecrets(item, environment));
-  if (value === null || typeof value !== 'object') return value;
-  const clean: Record<string, unknown> = {};
-  for (const [name, item] of Object.entries(value)) {
-    if (!isSecretName(name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`))) {
-      clean[name] = withoutSecrets(item, environment);
-    }
-  }
-  return clean;
+  const secrets = secretsOf(environment);
+  const cleaned = (value: unknown): unknown => {
+    if (typeof value === 'string') return withoutThese(secrets, value);
+    if (Array.isArray(value)) return value.map(cleaned);
+    if (value === null || typeof value !== 'object') return value;
+    const clean: Record<string, unknown> = {};
+    for (const [name, item] of Object.entries(value))
+      if (!isSecretName(name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`))) clean[name] = cleaned(item);
+    return clean;
+  };
+  return cleaned(value);
 }

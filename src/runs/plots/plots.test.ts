@@ -214,6 +214,12 @@ describe('curves', () => {
     expect(encoding?.y?.scale).toEqual({ domain: [0, 1] });
   });
 
+  it('draw the learning rate as it was set, also in long runs', () => {
+    const many = Array.from({ length: 100 }, (_, i) => ({ step: i + 1, time: i, 'train/lr': i < 5 ? i : 105 - i }));
+    const [chart] = curveCharts(many) as { data: { values: { y: number; mean: number }[] } }[];
+    expect(chart?.data.values.map(({ mean }) => mean)).toEqual(many.map((row) => row['train/lr']));
+  });
+
   it('draw the same numbers once, under the name that comes first', () => {
     const twice = rows.map((row) => ({
       ...row,

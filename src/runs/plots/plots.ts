@@ -83,6 +83,8 @@ const foremost = ['loss', 'accuracy', 'reward', 'grad_norm', 'lr', 'kl', 'entrop
 const left =
   /_by_examples$|^(reward_mean|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|step_time|grad_clipped|time|examples|tokens|skipped_steps)$/;
 const shares = /(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|proper_ending_rate)$/;
+/** Metrics that a schedule or a controller sets. */
+const set = /^(lr|kl_coef|level_.*)$/;
 const mostPanels = 12;
 
 /** One panel per metric, `train/` and `eval/` of the same name together. */
@@ -115,6 +117,8 @@ export function curveCharts(rows: readonly MetricRow[]): Chart[] {
         title,
         series: [...series].map(([name, points]) => ({ name, ...points })),
         share: shares.test(title) && within(series, 0, 1),
+        // They have no noise, and a mean would show values that were never set.
+        ...(set.test(title) ? { smooth: false } : {}),
         width: 320,
         height: 190,
       }),

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -116,5 +116,40 @@ describe('rollouts.db', () => {
     await expect(store.close()).rejects.toThrow(/NOT NULL/);
     await expect(RolloutStore.open(join(folder, 'bad.db', 'x.db'))).rejects.toThrow();
     expect(() => openRollouts(join(folder, 'none.db'))).toThrow(/There is no rollout database/);
+  });
+
+  it('is one file when its run has ended, also after it was read', async () => {
+    const path = join(folder, 'ended.db');
+    const store = await RolloutStore.open(path);
+    await store.add([rollout(1, 0, 0.5)]);
+    await store.close();
+    using reader = openRollouts(path);
+    expect(reader.query().length).toBe(1);
+    expect([existsSync(`${path}-wal`), existsSync(`${path}-shm`)]).toEqual([false, false]);
+    const resumed = await RolloutStore.open(path, { resumedAt: 1 });
+    await resumed.add([rollout(2, 0, 0.5)]);
+    await resumed.flush();
+    expect(reader.query().length).toBe(2);
+    await resumed.close();
+  });
+
+  it('is read where nothing can be written beside it', async () => {
+    const path = join(folder, 'archived.db');
+    const store = await RolloutStore.open(path);
+    await store.add([rollout(1, 0, 0.5)]);
+    await store.close();
+    const database = new DatabaseSync(path);
+    database.exec('pragma journal_mode = wal');
+    database.close();
+    // A folder in the place of its log: the log cannot be made, as on a read-only disk.
+    mkdirSync(`${path}-wal`);
+    using reader = openRollouts(path);
+    expect(reader.query().length).toBe(1);
+  });
+
+  it('says what to do about a damaged database', async () => {
+    const path = join(folder, 'damaged.db');
+    writeFileSync(path, 'x'.repeat(5000));
+    await expect(RolloutStore.open(path)).rejects.toThrow(/damaged\.db is damaged .*Move it away/);
   });
 });

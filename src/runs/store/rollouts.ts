@@ -9,9 +9,10 @@
  *     using rollouts = openRollouts('run/rollouts.db');
  *     rollouts.best(5);
  */
-import { existsSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { existsSync, statSync } from 'node:fs';
+import { basename, dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { pathToFileURL } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { AttuneError, UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
@@ -115,6 +116,12 @@ export class RolloutStore {
   }
 
   #explain(message: string): AttuneError {
+    if (/not a database|malformed/.test(message))
+      return new UserError(
+        `${this.path} is damaged (${message}). Move it away, and the run goes on with a new one; what it held cannot be read.`,
+      );
+    if (/disk is full/.test(message))
+      return new AttuneError(`The disk is full: rollouts could not be written to ${this.path}.`);
     return new AttuneError(`Cannot write rollouts to ${this.path}: ${message}`);
   }
 
@@ -147,13 +154,7 @@ export class RolloutReader implements Disposable {
   readonly #database: DatabaseSync;
 
   constructor(path: string) {
-    this.#database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });
-    try {
-      this.#database.prepare('select step, reward, advantage from rollouts limit 1').get();
-    } catch (error) {
-      this.#database.close();
-      throw new UserError(`${path} is no rollout database that can be read: ${(error as Error).message}.`);
-    }
+    this.#database = openForReading(path);
   }
 
   query(query: RolloutQuery = {}): StoredRollout[] {
@@ -229,6 +230,45 @@ export class RolloutReader implements Disposable {
     return this.#database.prepare(`select ${names} from ${table} ${where} order by ${order} ${limit}`).all(...values);
   }
 }
+
+const cannotOpen = 14; // SQLITE_CANTOPEN
+
+/**
+ * A database in WAL mode can be opened only where the index of its log can be written beside it. Where it cannot (an archive, a
+ * read-only disk), nobody writes the database either, and it is read as a file that does not change.
+ */
+function openForReading(path: string): DatabaseSync {
+  try {
+    return probed(path);
+  } catch (error) {
+    if ((error as { errcode?: number }).errcode !== cannotOpen || !statSync(path).isFile())
+      throw unreadable(path, error);
+  }
+  const log = statSync(`${path}-wal`, { throwIfNoEntry: false });
+  if (log?.isFile() && log.size > 0)
+    throw new UserError(
+      `${path} was not closed by the run that wrote it, and its folder is read-only: a part of it is still in ${basename(path)}-wal. Copy both to a folder that can be written, and read them there.`,
+    );
+  try {
+    return probed(`${pathToFileURL(path)}?immutable=1`);
+  } catch (error) {
+    throw unreadable(path, error);
+  }
+}
+
+function probed(location: string): DatabaseSync {
+  const database = new DatabaseSync(location, { readOnly: true, timeout: 5000 });
+  try {
+    database.prepare('select step, reward, advantage from rollouts limit 1').get();
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+const unreadable = (path: string, error: unknown) =>
+  new UserError(`${path} is no rollout database that can be read: ${(error as Error).message}.`);
 
 export function openRollouts(path: string): RolloutReader {
   if (!existsSync(path))

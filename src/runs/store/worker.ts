@@ -54,6 +54,7 @@ parentPort?.on('message', (request: RolloutRequest) => {
     else if (request.kind === 'flush') database.exec('pragma wal_checkpoint(passive)');
     else {
       database.exec('pragma wal_checkpoint(truncate)');
+      leaveWal();
       database.close();
     }
   } catch (error) {
@@ -62,6 +63,15 @@ parentPort?.on('message', (request: RolloutRequest) => {
   parentPort?.postMessage(reply);
   if (request.kind === 'close') parentPort?.close();
 });
+
+/** A database that nobody writes needs no log: one file, which can be read also where nothing can be written. */
+function leaveWal(): void {
+  try {
+    database.exec('pragma busy_timeout = 0; pragma journal_mode = delete;');
+  } catch {
+    // Another process reads it: the log stays, empty.
+  }
+}
 
 function transaction(body: () => void): void {
   database.exec('begin immediate');

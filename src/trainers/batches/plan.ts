@@ -7,6 +7,7 @@ import type { MemoryEstimate } from '../../models/index.ts';
 import type { FoundCheckpoint } from '../../runs/index.ts';
 import { checkPlace } from '../loop/same-data.ts';
 import { type ModelPlan, modelPlan, type PlannedModel, type PlanOptions } from '../model-plan.ts';
+import { tellStepNotes } from '../step-notes.ts';
 import { StepBatches, type StepBatchOptions, type StepState } from './step-batches.ts';
 
 export interface TrainingPlan extends ModelPlan {
@@ -24,7 +25,9 @@ export interface TrainingPlanOptions extends PlanOptions {
 interface DataCount {
   examples: number;
   tokens: number;
+  /** Examples that were left out, by reason. */
   dropped: Record<string, number>;
+  badRows: number;
 }
 
 export async function trainingPlan(
@@ -52,6 +55,7 @@ export async function trainingPlan(
     const { allowChangedData = false } = config;
     await checkPlace({ path: resume.path, task }, { allowChangedData, progress: options.progress });
   }
+  tellStepNotes({ ...config, ...batching }, steps, options.progress);
   const { totalSteps, microBatches } = steps;
   return {
     ...(await modelPlan(config, tokens, options)),
@@ -62,7 +66,8 @@ export async function trainingPlan(
 }
 
 function counted(store: TokenStore): DataCount {
-  return { examples: store.length, tokens: store.totalTokens, dropped: store.tally.dropped };
+  const { dropped, badRows } = store.tally;
+  return { examples: store.length, tokens: store.totalTokens, dropped, badRows };
 }
 
 const number = (value: number) => value.toLocaleString('en-US', { maximumFractionDigits: 0 });
@@ -114,8 +119,9 @@ function describeLength({ positions, maxLength = 0 }: TrainingPlan): string[] {
 /** The plan as text; `more` is what is in memory besides training, in bytes by name. */
 export function describePlan(plan: TrainingPlan, more: Readonly<Record<string, number>> = {}): string {
   const { model, memory, data, steps } = plan;
-  const part = ({ examples, tokens, dropped }: DataCount) => {
+  const part = ({ examples, tokens, dropped, badRows }: DataCount) => {
     const reasons = Object.entries(dropped).map(([reason, count]) => `${reason} ${number(count)}`);
+    if (badRows > 0) reasons.push(`broken rows ${number(badRows)}`);
     return `${number(examples)} examples, ${number(tokens)} tokens${reasons.length > 0 ? `; left out: ${reasons.join(', ')}` : ''}`;
   };
   const besides = Object.values(more).reduce((sum, bytes) => sum + bytes, 0);

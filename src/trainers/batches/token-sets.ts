@@ -1,6 +1,8 @@
 /** Training and held-out examples, tokenised. */
 import { type Dataset, type Shape, type TokeniseOptions, type TokenStore, tokenise } from '../../data/index.ts';
+import { leftOutText } from '../../data/tally.ts';
 import { joinWorld, soloWorld } from '../../dist/world.ts';
+import type { Progress } from '../../progress.ts';
 import type { Tokenizer } from '../../text/index.ts';
 
 export interface TokenSets {
@@ -24,6 +26,9 @@ export async function tokenSets<S extends Shape>(
     opened.move();
     return { train, validation };
   });
+  tellLeftOut(train, sets.train, encoding.progress);
+  if (validation !== undefined && sets.validation !== undefined)
+    tellLeftOut(validation, sets.validation, encoding.progress, ', held out');
   return {
     train,
     validation,
@@ -32,4 +37,13 @@ export async function tokenSets<S extends Shape>(
       await validation?.close();
     },
   };
+}
+
+/** Rows that are not trained on are counted at once: nobody should find out from the result. */
+function tellLeftOut(store: TokenStore, { name, tally }: Dataset<Shape>, progress?: Progress, part = ''): void {
+  const text = leftOutText(store.tally);
+  if (text === undefined) return;
+  // Of tokens that were in the cache the rows were not read now.
+  const [first] = store.tally.badRows > 0 ? tally.faults : [];
+  progress?.start(`${name}${part}`).done(`left out: ${text}${first === undefined ? '' : ` (the first: ${first})`}`);
 }

@@ -1,6 +1,7 @@
 /** Whether a checkpoint leaves anything to do. */
 import { UserError } from '../../errors.ts';
 import type { Run } from '../../runs/run.ts';
+import { counted } from '../../spelling.ts';
 import type { LoopState } from './state.ts';
 import type { StepLimit, TrainTask } from './task.ts';
 
@@ -24,6 +25,6 @@ export function checkUnfinished(
     );
   if (step === totalSteps && !evaluationDue && run?.wasFinished)
     throw new NothingToDo(
-      `${run.folder} is finished: it has taken its ${step} steps, and there is nothing to do. To train it further, ${more}.`,
+      `${run.folder} is finished: it has taken its ${counted(step, 'step')}, and there is nothing to do. To train it further, ${more}.`,
     );
 }

@@ -17,10 +17,11 @@ import { joinWorld, type World } from '../../dist/world.ts';
 import type { Model } from '../../models/index.ts';
 import { type ConfigSchema, fieldMeta, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
 import { shown } from '../../runs/same-options.ts';
-import { spelled } from '../../spelling.ts';
+import { counted, spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
 import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
+import { tellStepNotes } from '../step-notes.ts';
 import { checkHeldOut, type Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
@@ -100,6 +101,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   const { allowChangedData } = config;
   const from = resolved.resume?.path;
   const place = from === undefined ? undefined : await takePlace(from, task, { allowChangedData, progress, named });
+  tellStepNotes(resolved.config, task, progress);
   run.planned(task.totalSteps);
   return {
     run,
@@ -134,7 +136,7 @@ function worldNotes(config: TrainingConfig, { size }: World): string[] {
     return shard === 'none' ? [] : [`--shard ${shard}: one process has nobody to share with; see attune launch`];
   if (size <= gradAccum || 'microBatchTokens' in config) return [];
   return [
-    `${size} processes share ${gradAccum} micro-batches a step: --grad-accum ${size} or more, with a smaller --batch-size, uses all`,
+    `${size} processes share ${counted(gradAccum, 'micro-batch')} a step: --grad-accum ${size} or more, with a smaller --batch-size, uses all`,
   ];
 }
 

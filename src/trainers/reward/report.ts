@@ -73,8 +73,13 @@ async function heldOutDecisions(input: ReportInput, validation: Dataset): Promis
 const percent = (value: number | null) => (value === null ? 'no cases' : `${(100 * value).toFixed(1)} %`);
 const fixed = (value: number) => value.toFixed(3);
 
-function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type']): string {
+const lengthText = (mean: number, cases: number) => (cases === 0 ? 'none' : mean.toFixed(1));
+
+export function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type']): string {
   const { length_bias: bias, close_calls: close, margins } = analysis;
+  // Of a pair the length is how much longer the chosen response is.
+  const lengthLabel =
+    type === 'preference' ? 'chosen longer by, where right, wrong' : 'mean length where right, where wrong';
   const [low, high] = analysis.accuracy_interval;
   const lines = [
     `Error analysis of a reward model (${type})`,
@@ -89,7 +94,7 @@ function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type']): strin
     '',
     'Length',
     `  correlation of margin with length       ${fixed(bias.margin_length_correlation)}`,
-    `  mean length where right, where wrong    ${bias.mean_length_when_right.toFixed(1)}, ${bias.mean_length_when_wrong.toFixed(1)} characters`,
+    `  ${lengthLabel.padEnd(38)}  ${lengthText(bias.mean_length_when_right, analysis.decisions - analysis.errors)}, ${lengthText(bias.mean_length_when_wrong, analysis.errors)} characters`,
   ];
   if (type === 'preference') {
     lines.push(

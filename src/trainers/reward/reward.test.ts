@@ -5,8 +5,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { loadModel, saveModel } from '../../models/index.ts';
 import { Random } from '../../random.ts';
+import { errorAnalysis } from '../../rewards/error-analysis.ts';
 import { loadRewardModel, RewardModelScorer, type RewardNotes } from '../../rewards/index.ts';
 import { Tokenizer } from '../../text/index.ts';
+import { errorReport } from './report.ts';
 import { trainReward } from './reward.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-reward-'));
@@ -34,6 +36,17 @@ function easyPairs(count: number) {
 }
 
 const shared = { logDir: join(folder, 'logs'), reportTo: ['none' as const], gradAccum: 1 };
+
+it('the report of pairs says by how much the chosen response is longer, and nothing of no cases', () => {
+  const decision = (margin: number, length: number) => ({ margin, length, prompt: 'p', responses: [] });
+  const line = (decisions: ReturnType<typeof decision>[], type: 'preference' | 'outcome') => {
+    const report = errorReport(errorAnalysis(decisions, { pairs: type === 'preference' }), type);
+    return report.split('\n').find((text) => text.endsWith('characters'));
+  };
+  const decisions = [decision(1, 4), decision(2, 8), decision(-1, -7)];
+  expect(line(decisions, 'preference')).toBe('  chosen longer by, where right, wrong    6.0, -7.0 characters');
+  expect(line(decisions.slice(0, 2), 'outcome')).toBe('  mean length where right, where wrong    6.0, none characters');
+});
 
 describe('a preference model', () => {
   it('learns an easy preference in seconds and leaves behind what is promised', async () => {

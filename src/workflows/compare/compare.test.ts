@@ -16,6 +16,18 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 describe('compare', () => {
+  it('says what is left of one that is stopped before a method has ended', async () => {
+    const stopped: CompareInput = {
+      ...{ model: await tinyModel(join(folder, 'model')), methods: ['grpo'], task: 'gcd:1', promptFormat: 'raw' },
+      ...{ steps: 2, judgements: 1, evalNumPrompts: 2, evalSamples: 2, groupSize: 2, maxNewTokens: 1 },
+      outputDir: join(folder, 'stopped'),
+    };
+    await expect(compareMethods(stopped, { signal: AbortSignal.abort('SIGINT') })).rejects.toMatchObject({
+      name: 'AbortError',
+      message: expect.stringMatching(/before a method had ended: .* is in .*stopped\/run_/),
+    });
+  });
+
   it('runs policy and preference methods on one budget and judges them alike', async () => {
     const prompts = ['red', 'blue', 'yes', 'no', 'good', 'bad'].map((prompt) => JSON.stringify({ prompt }));
     writeFileSync(join(folder, 'prompts.jsonl'), prompts.join('\n'));

@@ -91,7 +91,11 @@ export async function compareMethods(input: CompareInput, options: CompareOption
         options.onRun?.(run);
       }
     }
-    if (runs.length === 0) throw new DOMException('interrupted', 'AbortError');
+    if (runs.length === 0)
+      throw new DOMException(
+        `Stopped before a method had ended: there is nothing to compare. What was trained is in ${config.outputDir}.`,
+        'AbortError',
+      );
     const results = comparisonResults(before, runs);
     const heading = comparisonHeading(config, scorer, evaluation.length);
     if (world.isFirst) await writeComparison(config, heading, before, runs, results);

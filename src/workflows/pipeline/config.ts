@@ -16,7 +16,7 @@ const positive = () => z.number().int().positive();
 const named = (description: string) => z.string().min(1).optional().describe(description);
 
 const modelSchema = z.object({
-  name: z.string().regex(/^[^/\\]*[^./\\][^/\\]*$/, 'must be usable as the name of a folder'),
+  name: z.string().regex(/^[^/\\]*[^./\\][^/\\]*$/, 'the name of a folder'),
   huggingfaceId: field(z.string().min(1), { description: 'hub name or folder', aliases: ['path'] }),
   trustRemoteCode: z.boolean().default(false),
 });
