@@ -106,6 +106,8 @@ export function definePolicyAlgorithm({ terms, ...definition }: Definition): Pol
   checkWord(name, 'klIn', klIn, ['reward', 'loss', 'none']);
   const kl = klIn === 'none' ? {} : klIn === 'loss' ? klInLossOptions : { klCoef: 0 };
   const needsTeacher = advantage === 'teacher';
+  if (needsTeacher && klIn !== 'none')
+    throw new UserError(`${name}: a policy with a teacher has no KL to a reference besides: klIn is 'none'.`);
   const common = { ...commonOptions, ...(needsTeacher ? {} : rewardOptions) };
   return {
     ...definition,

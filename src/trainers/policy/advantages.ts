@@ -7,7 +7,7 @@ import {
   policyAdvantages,
 } from '../../algorithms/index.ts';
 import { packedNumbers, type Rollout } from '../../rollouts/rollout.ts';
-import { teacherGap } from './teacher.ts';
+import { teacherGap } from '../teacher/responses.ts';
 
 /** Sets `advantages`, `advantage` and, with a critic, `returns` of every rollout. */
 export function computeAdvantages(

@@ -14,10 +14,10 @@ import { packedTensor } from '../../rollouts/batches.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { BatchMetrics } from '../loop/task.ts';
+import { compareWithTeacher, comparisonMetrics, teacherRows } from '../teacher/responses.ts';
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { startSamplerGap } from './sampler-gap.ts';
-import { compareWithTeacher, comparisonMetrics, teacherRows } from './teacher.ts';
 
 export interface LossContext {
   config: Pick<

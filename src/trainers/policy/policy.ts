@@ -34,6 +34,7 @@ import { type StepOf, type Training, trainingOf } from '../loop/training.ts';
 import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/training-run.ts';
 import { openReference } from '../reference/open.ts';
 import { loadForTraining } from '../setup.ts';
+import { evaluateAgainstTeacher } from '../teacher/responses.ts';
 import { hasTeacher, openTeacher } from '../teacher/teacher.ts';
 import { type AlgorithmConfig, algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './config.ts';
@@ -43,7 +44,6 @@ import { writePolicyReport } from './report.ts';
 import { namedPrompts } from './state.ts';
 import { plannedSteps } from './steps.ts';
 import { PolicyTask } from './task.ts';
-import { evaluateAgainstTeacher } from './teacher.ts';
 
 /** What a program may pass to `trainPolicy` besides the config. */
 export interface PolicyTrainerOptions extends TrainerOptions {

@@ -31,6 +31,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import type { Optimizer, StepContext, StepLimit, StepOutcome, TrainTask, Update } from '../loop/task.ts';
 import type { Reference } from '../reference/reference.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
+import { sampledTeacherMetrics } from '../teacher/responses.ts';
 import {
   computeAdvantages,
   dropUniformGroups,
@@ -45,7 +46,6 @@ import { backwardRollouts } from './loss.ts';
 import { checkGivenRewards } from './rules.ts';
 import { checkedState, type PolicyState } from './state.ts';
 import type { PlannedSteps } from './steps.ts';
-import { sampledTeacherMetrics } from './teacher.ts';
 
 export interface PolicyParts {
   config: PolicyConfig;

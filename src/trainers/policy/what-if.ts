@@ -101,11 +101,15 @@ export async function whatIf(folder: string, question: WhatIfQuestion): Promise<
     })),
     agrees: replayed.agrees,
     samplerGap: replayed.samplerGap,
-    algorithms: policyAlgorithms.map(({ name }) => name),
+    algorithms: answering(algorithmOf(own).algorithm),
     notes: [...new Set(notes)],
     ...(checkpoint === undefined ? {} : { checkpoint }),
   };
 }
+
+/** A teacher's log-probs are stored where the run itself had one. */
+const answering = (own: PolicyAlgorithm) =>
+  policyAlgorithms.filter(({ needsTeacher }) => own.needsTeacher || !needsTeacher).map(({ name }) => name);
 
 function readStep(run: OpenRun, step: number): ReturnType<typeof storedStep> {
   using reader = run.rollouts();
