@@ -63,7 +63,10 @@ export function frozenRows(decoder: Decoder, batch: PackedBatch, tokens: ArrayLi
   return scope(() => noGrad(() => rowsBefore(decoder.forward(batch), batch, tokens)));
 }
 
-/** The divergence of each token's distribution from the teacher's; `targets` are the tokens' ids. */
+/**
+ * The divergence of each token's distribution from the teacher's; `targets` are the tokens' ids. A teacher's head may be filled up to a
+ * larger size with rows that stand for no token: its distribution is then that over the student's.
+ */
 export function tokenDivergence(
   student: DecoderRows,
   teacher: DecoderRows,
@@ -71,5 +74,7 @@ export function tokenDivergence(
   options: DivergenceOptions = {},
 ): TokenDivergence {
   const [own, theirs] = [student.decoder.headRows(student.rows), teacher.decoder.headRows(teacher.rows)];
-  return linearDivergence(own, theirs, targets, options);
+  const size = own.weight.size(0);
+  const weight = theirs.weight.size(0) > size ? theirs.weight.narrow(0, 0, size) : theirs.weight;
+  return linearDivergence(own, { hidden: theirs.hidden, weight }, targets, options);
 }

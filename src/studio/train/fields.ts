@@ -12,6 +12,7 @@ const usual = new Set([
     'dataset',
     'task',
     'algorithm',
+    'teacher',
     'loss',
     'type',
     'rewardModelPath',

@@ -291,7 +291,7 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
     );
   if (algorithm.needsTeacher && config.teacher === undefined)
     throw new UserError(
-      `${algorithm.name} learns from a teacher: name a model of the same vocabulary that is better at it with --teacher.`,
+      `${algorithm.name} learns from a teacher: name a model with the same tokenizer that is better at it with --teacher.`,
     );
   if (config.groupSize < 2 && comparesWithinGroup(algorithm))
     throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);

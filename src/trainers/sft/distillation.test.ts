@@ -6,8 +6,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { openDataset, packBatch, tokenise } from '../../data/index.ts';
-import { loadModel } from '../../models/index.ts';
-import { liveTensors, noGrad, scope } from '../../tensor/index.ts';
+import { type DecoderRows, frozenRows, tokenDivergence } from '../../models/decoder/logprobs.ts';
+import { loadModel, packSequences } from '../../models/index.ts';
+import { liveTensors, noGrad, scope, tensor } from '../../tensor/index.ts';
 import { Tokenizer } from '../../text/index.ts';
 import { evaluateBatches } from '../batches/batch-task.ts';
 import { onDevice } from '../batches/step-batches.ts';
@@ -37,7 +38,7 @@ const base = (): SftInput => ({
 let runs = 0;
 const start = (config: SftInput, signal?: AbortSignal, stopAt?: () => void) => {
   const runName = config.runName ?? (config.resumeFrom === undefined ? `run-${runs++}` : undefined);
-  const options = { cache: false, run: { curves: false }, signal, onStep: stopAt };
+  const options = { cache: false as const, run: { curves: false }, signal, onStep: stopAt };
   return trainSft({ ...base(), ...config, runName }, options).open();
 };
 async function train(config: SftInput) {
@@ -84,6 +85,42 @@ describe('the loss', () => {
     expect(found.nll).toBeCloseTo(nll / tokens, 5);
     expect(found.loss).toBeCloseTo(((1 - share) * nll + share * temperature ** 2 * kl) / tokens, 4);
   });
+});
+
+it("takes a teacher whose head is filled up further: its distribution is that over the student's tokens", async () => {
+  const { vocabSize } = await Tokenizer.load(at('model'));
+  const given = { seed: 2, layers: 1, hiddenSize: 48 };
+  await tinyModel(at('even'), given);
+  await tinyModel(at('filled'), { ...given, config: { vocab_size: vocabSize + 8 } });
+  const first = await train({ maxSteps: 1, teacher: at('filled') });
+  expect(of(first.metrics[0], 'train/kl')).toBeGreaterThan(0);
+  using teacher = await loadModel(at('filled'));
+  using model = await loadModel(at('model'));
+  const [p, q] = [model, teacher].map(({ decoder }) =>
+    scope(() => {
+      const batch = packSequences([[5, 9, 33, 12]]);
+      const logits = noGrad(() => decoder.logits(decoder.forward(batch))).narrow(1, 0, vocabSize);
+      return logits.to('float64').logSoftmax(-1).tolist();
+    }),
+  ) as [number[][], number[][]];
+  const found = scope(() => {
+    const batch = packSequences([[5, 9, 33, 12]]);
+    const [own, theirs] = [model, teacher].map(({ decoder }) => ({
+      decoder,
+      rows: frozenRows(decoder, batch, [1, 2]),
+    }));
+    return tokenDivergence(
+      own as DecoderRows,
+      theirs as DecoderRows,
+      tensor([9n, 33n]),
+    ).divergence.tolist() as number[];
+  });
+  for (const [i, value] of found.entries())
+    expect(value).toBeCloseTo(divergence(q[i] as number[], p[i] as number[], 0), 5);
+  // A smaller one could not read every token.
+  await expect(train({ model: at('filled'), teacher: at('even') })).rejects.toThrow(
+    /cannot be compared token by token/,
+  );
 });
 
 /** KL(q‖p) of log-probs: over all tokens, or over q's likeliest and the others together. */

@@ -17,7 +17,7 @@ export function teacherFields(group: string) {
   return {
     teacher: field(z.string().optional(), {
       description:
-        'model to learn from, with the same vocabulary; a folder, an adapter, a run or a hub name (org/name[@revision])',
+        'model to learn from, with the same tokenizer; a folder, an adapter, a run or a hub name (org/name[@revision])',
       group,
       examples: ['Qwen/Qwen3-4B'],
       aliases: ['teacherModel', 'teacherModelNameOrPath'],

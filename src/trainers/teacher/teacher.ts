@@ -1,5 +1,5 @@
 /**
- * The teacher of a distillation: a frozen model beside the one that is trained, with the same vocabulary.
+ * The teacher of a distillation: a frozen model beside the one that is trained, with the same tokenizer.
  *
  *     const { bytes } = await checkTeacher(config, student, { progress });          // by its files alone, for plans
  *     const teacher = await openTeacher(config, model, tokenizer, { progress });
@@ -7,7 +7,7 @@
 import { UserError } from '../../errors.ts';
 import { isSameModel } from '../../hub/place.ts';
 import { checkQuantType } from '../../models/files/decoder.ts';
-import { checkSameSize, tokenDifference } from '../../models/files/tokenizer.ts';
+import { tokenDifference } from '../../models/files/tokenizer.ts';
 import { inspectModel, loadModel, loadTokenizer, type Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { divergenceBytes } from '../../tensor/functional.ts';
@@ -55,7 +55,7 @@ export const hasTeacher = <Config extends TeacherConfig>(config: Config): config
   config.teacher !== undefined;
 
 /**
- * Refuses, by configs and tokenizers alone, a teacher that nothing can be learnt from: a reward model, one of another vocabulary,
+ * Refuses, by configs and tokenizers alone, a teacher that nothing can be learnt from: a reward model, one of another tokenizer,
  * one that is in another quantisation already, and the very model that is trained.
  */
 export async function checkTeacher(
@@ -72,16 +72,26 @@ export async function checkTeacher(
     throw new UserError(
       `--teacher ${teacher} is the model that is trained: it has nothing to learn from itself. Name a better one.`,
     );
-  checkSameSize({ vocabSize: wanted }, found, `The teacher ${teacher}`);
   const own = await loadTokenizer(teacher, progress).catch(() => undefined); // weights alone have none
   const difference = own && tokenDifference(tokenizer, own);
   if (difference !== undefined)
     throw new UserError(
       `--teacher ${teacher} has another tokenizer than the model that is trained: ${difference}. Their distributions cannot be compared token by token.`,
     );
+  checkSizes(teacher, [wanted, found.vocabSize], [tokenizer, ...(own === undefined ? [] : [own])]);
   const { memory, hiddenSize, contextTokens: positions } = found;
   const bytes = quantType === undefined ? memory.loadBytes : memory.quantisedBytes[quantType];
   return { bytes, hiddenSize, positions };
+}
+
+/** The larger models of a family may have their heads filled up further, with rows that stand for no token. */
+function checkSizes(teacher: string, sizes: [own: number, teachers: number], tokenizers: readonly Tokenizer[]): void {
+  const [own, teachers] = sizes;
+  const isPadded = teachers > own && tokenizers.length > 1 && tokenizers.every(({ vocabSize }) => vocabSize <= own);
+  if (own === teachers || isPadded) return;
+  throw new UserError(
+    `--teacher ${teacher} has ${teachers} tokens, the model that is trained ${own}: they cannot be compared token by token.`,
+  );
 }
 
 /** Checks and loads the teacher of a student, frozen. */
