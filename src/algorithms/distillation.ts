@@ -29,7 +29,7 @@ export function distillationLoss(
     const [nll, divergence] = [mean(lp).neg(), mean(kl)];
     const towards = divergence.mul(alpha * temperature ** 2);
     const loss = alpha === 1 ? towards : nll.mul(1 - alpha).add(towards);
-    const metrics: Metrics = { loss: loss.detach(), nll: nll.detach(), kl: divergence.detach() };
+    const metrics: Metrics = { loss: loss.detach(), nll: nll.detach(), teacher_kl: divergence.detach() };
     if (entropy !== undefined) metrics.entropy = mean(entropy.detach());
     return { loss, metrics };
   });

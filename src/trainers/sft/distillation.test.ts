@@ -81,7 +81,7 @@ describe('the loss', () => {
       distillationObjective(model, teacher, { ...config, assistantOnly: true }),
       [batch],
     );
-    expect(found.kl).toBeCloseTo(kl / tokens, 5);
+    expect(found.teacher_kl).toBeCloseTo(kl / tokens, 5);
     expect(found.nll).toBeCloseTo(nll / tokens, 5);
     expect(found.loss).toBeCloseTo(((1 - share) * nll + share * temperature ** 2 * kl) / tokens, 4);
   });
@@ -93,7 +93,7 @@ it("takes a teacher whose head is filled up further: its distribution is that ov
   await tinyModel(at('even'), given);
   await tinyModel(at('filled'), { ...given, config: { vocab_size: vocabSize + 8 } });
   const first = await train({ maxSteps: 1, teacher: at('filled') });
-  expect(of(first.metrics[0], 'train/kl')).toBeGreaterThan(0);
+  expect(of(first.metrics[0], 'train/teacher_kl')).toBeGreaterThan(0);
   using teacher = await loadModel(at('filled'));
   using model = await loadModel(at('model'));
   const [p, q] = [model, teacher].map(({ decoder }) =>
@@ -139,9 +139,9 @@ describe('training', () => {
   it('comes nearer to its teacher, also on held-out chats', async () => {
     const { metrics } = await train({ maxSteps: 30, epochs: 10, validationSplit: 0.2, evalSteps: 15 });
     const [first, last] = [metrics[0], metrics.at(-1)];
-    expect(of(first, 'train/kl')).toBeGreaterThan(0.2);
-    expect(of(last, 'train/kl')).toBeLessThan(0.3 * of(first, 'train/kl'));
-    expect(of(last, 'eval/kl')).toBeLessThan(0.4 * of(first, 'train/kl'));
+    expect(of(first, 'train/teacher_kl')).toBeGreaterThan(0.2);
+    expect(of(last, 'train/teacher_kl')).toBeLessThan(0.3 * of(first, 'train/teacher_kl'));
+    expect(of(last, 'eval/teacher_kl')).toBeLessThan(0.4 * of(first, 'train/teacher_kl'));
     expect(of(last, 'eval/perplexity')).toBeCloseTo(Math.exp(of(last, 'eval/nll')), 6);
     // The text itself is not learnt: the teacher has never seen it.
     expect(of(last, 'train/nll')).toBeGreaterThan(2);
@@ -156,7 +156,7 @@ describe('training', () => {
     const given = { maxSteps: 1, distillShare, teacherTemperature: 1.5 };
     const one = await train({ ...given, batchSize: 8, gradAccum: 1 });
     const many = await train({ ...given, batchSize: 1, gradAccum: 8 });
-    for (const name of ['loss', 'kl', 'nll', 'grad_norm'])
+    for (const name of ['loss', 'teacher_kl', 'nll', 'grad_norm'])
       expect(of(many.metrics[0], `train/${name}`)).toBeCloseTo(of(one.metrics[0], `train/${name}`), 5);
   });
 
@@ -188,7 +188,7 @@ describe('training', () => {
       const counts: number[] = [];
       using run = await start({ ...config, maxSteps: 4, epochs: 2 });
       for await (const { step, metrics } of run) {
-        if (step === 1) first.push(of(metrics, 'train/kl'));
+        if (step === 1) first.push(of(metrics, 'train/teacher_kl'));
         counts.push(liveTensors());
       }
       expect(new Set(counts.slice(1)).size).toBe(1);

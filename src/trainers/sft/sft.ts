@@ -142,7 +142,7 @@ export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 /** What its evaluations measure. */
 export const sftJudged = ({ teacher }: Pick<SftConfig, 'teacher'>): Judged => ({
   metric: 'loss',
-  names: ['loss', 'perplexity', 'entropy', ...(teacher === undefined ? [] : ['kl', 'nll'])],
+  names: ['loss', 'perplexity', 'entropy', ...(teacher === undefined ? [] : ['teacher_kl', 'nll'])],
 });
 
 /** A step of supervised fine-tuning. */

@@ -167,7 +167,8 @@ describe('compare', () => {
       { name: 'grpo', kind: 'policy' },
       { name: 'kto-pair', kind: 'preference' },
     ]);
-    expect(methodsOf(['all']).length).toBe(22);
+    expect(methodsOf(['all']).length).toBe(23);
+    expect(() => methodsOf(['gkd'])).toThrow(/opd learns from a teacher, not from the rewards/);
     expect(() => methodsOf(['grop'])).toThrow('Did you mean "grpo"');
   });
 
