@@ -322,6 +322,8 @@ describe('a definition from JavaScript', () => {
     [{ aggregation: 'tokens' }, /unknown aggregation "tokens".*token/],
     [{ klIn: 'losses' }, /unknown klIn "losses".*loss/],
     [{ keeps: 'worst' }, /unknown keeps "worst".*best/],
+    [{ advantage: 'teacher', klIn: 'loss' }, /a policy with a teacher has no KL to a reference/],
+    [{ keeps: 'worst' }, /unknown keeps "worst".*best/],
   ])('is refused where a word is misspelt: %j', (change, message) => {
     const define = definePolicyAlgorithm as (definition: object) => unknown;
     expect(() => define({ ...words, ...change, terms: () => ({}) })).toThrow(message);

@@ -57,7 +57,7 @@ export interface PolicyTrainerOptions extends TrainerOptions {
   onRewardFailure?: (error: Error) => void;
 }
 
-/** A step of policy training. `accuracy` is there if a verifier or known answers are. */
+/** A step of policy training. `accuracy` is there if a verifier or known answers are; with a teacher and no reward there is no `reward`. */
 export type PolicyStep = StepOf<
   'reward' | 'reward_std' | 'length_mean' | 'ended' | 'policy_loss',
   'reward' | 'length_mean'
