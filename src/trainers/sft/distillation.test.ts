@@ -147,6 +147,17 @@ describe('training', () => {
     expect(of(last, 'train/nll')).toBeGreaterThan(2);
   });
 
+  it('teaches a model that begins with random weights, also one of its own shape', async () => {
+    const fresh = { model: undefined, fromConfig: at('model/config.json'), tokenizer: at('model') };
+    const { metrics } = await train({ ...fresh, teacher: at('model'), maxSteps: 2 });
+    expect(of(metrics[0], 'train/teacher_kl')).toBeGreaterThan(0);
+    await expect(train({ teacher: at('model') })).rejects.toThrow(/nothing to learn from itself/);
+    // held to itself while it learns the text
+    expect(
+      of((await train({ teacher: at('model'), distillShare: 0.5, maxSteps: 1 })).metrics[0], 'train/teacher_kl'),
+    ).toBe(0);
+  });
+
   it('learns the text too where it has a share', async () => {
     const { metrics } = await train({ maxSteps: 30, epochs: 10, distillShare: 0.2 });
     expect(of(metrics.at(-1), 'train/nll')).toBeLessThan(0.6 * of(metrics[0], 'train/nll'));

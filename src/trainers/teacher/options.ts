@@ -7,6 +7,8 @@ import { quantTypeField } from '../fields.ts';
 export interface TeacherConfig {
   /** The model that is trained. */
   model: string;
+  /** It begins with random weights of this shape instead. */
+  fromConfig?: string;
   /** How its own base is held (QLoRA). */
   quantType?: QuantType;
   teacher?: string;

@@ -67,7 +67,7 @@ export async function checkTeacher(
   const found = await inspectModel(teacher, { dtype, device, progress, configOnly: true });
   if (found.head !== null) throw await rewardModelAsPolicy(teacher, '--teacher');
   checkQuantType(teacher, found.quantised, quantType);
-  const isPlain = quantType === undefined && config.quantType === undefined;
+  const isPlain = quantType === undefined && config.quantType === undefined && config.fromConfig === undefined;
   if (isPlain && !mayBeStudent && (await isSameModel(teacher, config.model)))
     throw new UserError(
       `--teacher ${teacher} is the model that is trained: it has nothing to learn from itself. Name a better one.`,
