@@ -91,6 +91,22 @@ describe('a pipeline', () => {
     await expect(train(config, { modelIndex: 7 })).rejects.toThrow(/0 missing, 1 qwen/);
   });
 
+  it('that is stopped while it reads a model’s data is stopped, and has not failed', async () => {
+    const stop = new AbortController();
+    const start = (label: string) => {
+      if (label.startsWith('tokenising')) stop.abort('SIGINT');
+      return { advance() {}, done() {} };
+    };
+    const stopped = recipe({ training: { output_dir: at('stopped-early') } });
+    const outcomes = await train(stopped, { signal: stop.signal, progress: { start }, cache: false });
+    expect(outcomes.map(({ name, status }) => [name, status])).toEqual([['qwen', 'interrupted']]);
+    expect(JSON.parse(readFileSync(at('stopped-early/pipeline_results.json'), 'utf8'))).toMatchObject([
+      { name: 'qwen', status: 'interrupted' },
+    ]);
+    const again = await train(stopped, { resume: true, modelIndex: 0 });
+    expect(again.map(({ status }) => status)).toEqual(['finished']);
+  });
+
   it('resumes where it stopped, to the same weights, and leaves finished models alone', async () => {
     const interrupted = recipe({ training: { output_dir: at('stopped') } });
     const whole = recipe({ training: { output_dir: at('whole') } });
