@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { preferenceRows } from '../../../tests/support/preference-rows.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { ConfigError, readMetrics } from '../../runs/index.ts';
@@ -16,7 +16,7 @@ const qwen = at('qwen');
 const gpt2 = at('gpt2');
 
 beforeAll(async () => {
-  process.env.ATTUNE_CACHE = at('cache');
+  vi.stubEnv('ATTUNE_CACHE', at('cache'));
   await tinyModel(qwen);
   await tinyModel(gpt2, { config: { model_type: 'gpt2' } });
   writeFileSync(
@@ -26,7 +26,10 @@ beforeAll(async () => {
       .join(''),
   );
 });
-afterAll(() => rmSync(folder, { recursive: true }));
+afterAll(() => {
+  vi.unstubAllEnvs();
+  rmSync(folder, { recursive: true });
+});
 
 const recipe = (
   given: Record<string, Record<string, unknown>> = {},
