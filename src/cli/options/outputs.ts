@@ -57,8 +57,9 @@ export function checkOutputFile(option: string, path: string, inputs: readonly (
     if (found !== undefined && read?.ino === found.ino && read.dev === found.dev)
       throw new UserError(`${option} ${path} is a file that is read: an input is never written over. Name another.`);
   }
-  // A device or a pipe (/dev/null) is written to directly.
-  if (found === undefined || found.isFile()) checkFolder(option, dirname(path), path);
+  // A device or a pipe (/dev/null) is written to directly, and is on no disk that could be full.
+  if (found !== undefined && !found.isFile()) return;
+  checkFolder(option, dirname(path), path);
   checked.push({ option, path });
 }
 
