@@ -84,7 +84,7 @@ const observe = `
   const name = (node) => node?.nodeType === 1 ? node.tagName.toLowerCase() + '.' + node.className : '#' + node?.textContent;
   new PerformanceObserver((list) => {
     for (const { value, sources } of list.getEntries())
-      if (!sources.every(({ node }) => node?.className === 'caret'))
+      if (sources.length === 0 || sources.some(({ node }) => node?.className !== 'caret'))
         shifts.push(value.toFixed(5) + ' ' + sources.map(({ node, previousRect: a, currentRect: b }) =>
           name(node) + ' ' + [a.x, a.y, a.width, a.height] + ' → ' + [b.x, b.y, b.width, b.height]).join('; '));
   }).observe({ type: 'layout-shift' });`;
