@@ -19,7 +19,11 @@ import { flagsOf } from './support/preference-measures.ts';
 const defaults = {
   model: 'models/tiny',
   tasks: 'number_sorting:1,spell_backward:1,letter_counting:1,propositional_logic:1',
-  algorithms: [...policyAlgorithms.map(({ name }) => name), 'ppo-lambda-1'].join(','),
+  // a teacher is no part of the comparison
+  algorithms: [
+    ...policyAlgorithms.filter(({ needsTeacher }) => !needsTeacher).map(({ name }) => name),
+    'ppo-lambda-1',
+  ].join(','),
   seeds: '3',
   steps: '32',
   prompts: '16',

@@ -24,7 +24,7 @@ const belowTrainers = [
   ...['src/rollouts/episodes', 'src/threads'],
   ...[engine, text, data, tasks, environments, algorithms, models, runs].flat(),
 ];
-const trainerRooms = ['src/trainers', 'src/trainers/loop', 'src/trainers/batches', 'src/trainers/reference'];
+const trainerRooms = ['', '/loop', '/batches', '/reference', '/teacher'].map((room) => `src/trainers${room}`);
 const trainers = [...trainerRooms, ...['sft', 'reward', 'preference', 'policy'].map((kind) => `src/trainers/${kind}`)];
 const workflows = [
   'src/workflows',
@@ -129,6 +129,7 @@ const allowed: Record<string, string[]> = {
   'src/trainers/loop': ['src/trainers', ...belowTrainers],
   'src/trainers/batches': ['src/trainers', 'src/trainers/loop', ...belowTrainers],
   'src/trainers/reference': ['src/trainers', ...belowTrainers],
+  'src/trainers/teacher': ['src/trainers', ...belowTrainers],
 };
 for (const kind of ['sft', 'reward', 'preference', 'policy'])
   allowed[`src/trainers/${kind}`] = [...belowTrainers, ...trainerRooms];

@@ -34,6 +34,7 @@ chmodSync(join(folder, 'bin/npm'), 0o755);
 
 it.each([
   ['reward-models.sh', join(root, 'model'), join(root, 'work')],
+  ['distillation.sh', join(root, 'model'), join(root, 'work')],
   ['story.sh', join(root, 'work')],
   ['iterated-preferences.sh', '2', join(root, 'model')],
   ['learning-check/run.sh', join(root, 'work')],

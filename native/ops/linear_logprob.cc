@@ -19,6 +19,7 @@
 
 #include "cpu/precise_products.h"
 #include "ops/logprob_rows.h"
+#include "ops/training/logits.h"
 
 namespace attune {
 namespace {
@@ -27,41 +28,6 @@ using at::Tensor;
 
 // How many chunks forward keeps for backward on the CPU.
 constexpr size_t kKeptChunks = 4;
-
-// Memory for the logits of one chunk after the other. On the CPU it is reused: the system would map and clear fresh memory each time,
-// which takes as long as a pass over it.
-class Place {
- public:
-  Tensor of(int64_t rows, int64_t columns, const at::TensorOptions& options) {
-    const int64_t size = rows * columns;
-    if (!place_.defined() || place_.numel() < size) place_ = at::empty({size}, options);
-    return place_.narrow(0, 0, size).view({rows, columns});
-  }
-  // Leaves the last chunk's memory to the caller.
-  void giveUp() { place_ = Tensor(); }
-
- private:
-  Tensor place_;
-};
-
-// hidden·weightᵀ
-Tensor logitsOf(const Tensor& hidden, const Tensor& weight, Place& place) {
-  if (needsWidening(weight)) {  // widened some rows of the head at a time, so that there is never a whole second copy
-    constexpr int64_t block = 8192;
-    const Tensor wide = hidden.to(at::kFloat);
-    Tensor z = place.of(hidden.size(0), weight.size(0), wide.options());
-    for (int64_t start = 0; start < weight.size(0); start += block) {
-      const int64_t length = std::min(block, weight.size(0) - start);
-      Tensor columns = z.narrow(1, start, length);
-      at::mm_out(columns, wide, weight.narrow(0, start, length).to(at::kFloat).t());
-    }
-    return z;
-  }
-  if (!hidden.is_cpu() || isHalf(hidden)) return preciseProduct(hidden, weight.t());
-  Tensor z = place.of(hidden.size(0), weight.size(0), hidden.options());
-  at::mm_out(z, hidden, weight.t());
-  return z;
-}
 
 // ∂L/∂z of some columns of the logits, which are overwritten.
 Tensor gradientOf(Tensor z, const RowGradient& rule, c10::ScalarType dtype) {

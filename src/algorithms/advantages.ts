@@ -8,8 +8,10 @@
  * | group-z       | (R − mean)/(std + 1e-8), unbiased std (Shao et al. 2024)                       |
  * | group-centred | R − mean (Liu et al. 2025)                                                     |
  * | max-rl        | (b − b̄)/b̄ for binary b, 0 where b̄ = 0                                         |
+ * | one           | 1: the log-likelihood of the responses that are kept (Dong et al. 2023)        |
  *
- * Rewards that are all equal give exactly 0 everywhere but in `none`. Token-wise advantages (`gae`) are in gae.ts.
+ * Rewards that are all equal give exactly 0 everywhere but in `none` and `one`. Token-wise advantages are in gae.ts (`gae`) and
+ * policy/advantages.ts (`teacher`).
  */
 import { suggestion, UserError } from '../errors.ts';
 
@@ -21,6 +23,7 @@ export const responseAdvantageNames = [
   'group-z',
   'group-centred',
   'max-rl',
+  'one',
 ] as const;
 
 /** How a response's advantage follows from the rewards; src/algorithms/advantages.ts gives the formulas. */
@@ -40,6 +43,7 @@ export function responseAdvantages(
     throw new UserError(`There are ${rewards.length} rewards and ${groups.length} groups: a response has one of each.`);
   const out = Float64Array.from(rewards);
   if (kind === 'none') return out;
+  if (kind === 'one') return out.fill(1);
   const members = kind === 'batch-mean' ? [Array.from(out.keys())] : membersOf(groups);
   for (const group of members) {
     const advantages = ofGroup[kind](group.map((i) => out[i] as number));
@@ -50,7 +54,7 @@ export function responseAdvantages(
   return out;
 }
 
-const ofGroup: Record<Exclude<ResponseAdvantage, 'none'>, (rewards: readonly number[]) => number[]> = {
+const ofGroup: Record<Exclude<ResponseAdvantage, 'none' | 'one'>, (rewards: readonly number[]) => number[]> = {
   'batch-mean': centred,
   'group-centred': centred,
   'leave-one-out': (rewards) => {

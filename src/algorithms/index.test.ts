@@ -13,7 +13,7 @@ import {
 describe('the registries', () => {
   it('hold what the command line promises, each name once', () => {
     expect(policyAlgorithms.map(({ name }) => name)).toEqual(
-      'reinforce rloo ppo grpo drgrpo gspo cispo dapo sapo maxrl'.split(' '),
+      'reinforce rloo ppo grpo drgrpo gspo cispo dapo sapo maxrl raft opd'.split(' '),
     );
     expect(preferenceLosses.map(({ name }) => name)).toEqual(
       'dpo cdpo robust hinge ipo dpo-norm simpo orpo kto kto-pair apo-zero apo-down'.split(' '),
@@ -72,6 +72,9 @@ describe('options', () => {
       /--constructor has no effect on reinforce/,
     );
     expect(() => policyOptions(policyAlgorithm('dapo'), { klCoef: 0.1 })).toThrow(UserError);
+    expect(() => policyOptions(policyAlgorithm('opd'), { klCoef: 0.1 })).toThrow(/--kl-coef has no effect on opd/);
+    for (const ofRewards of [{ dropEqualGroups: true }, { overlongRamp: 0.1 }])
+      expect(() => policyOptions(policyAlgorithm('opd'), ofRewards)).toThrow(/has no effect on opd/);
   });
 
   it('decide whether a reference is needed', () => {
@@ -119,8 +122,22 @@ describe('advantages of a step', () => {
     near(got.perResponse, [0.475, -0.05, 2.01, -0.6]);
   });
 
+  it('count every kept response alike, whatever its reward', () => {
+    near(made('raft').perResponse, [1, 1, 1, 1]);
+    near(made('raft').perToken, [1, 1, 1, 1, 1, 1]);
+  });
+
+  it('lead towards a teacher token by token, and are 0 where its KL is the loss', () => {
+    const teacher = [0.5, -1, 2, 0, -0.25, 0.75];
+    const got = made('opd', { distillAs: 'advantage' }, { teacher });
+    near(got.perToken, teacher);
+    near(got.perResponse, [-0.25, 2, 0, 0.25]);
+    near(made('opd').perToken, [0, 0, 0, 0, 0, 0]);
+  });
+
   it('say what is missing', () => {
     expect(() => made('rloo', {}, { k1: undefined })).toThrow(/k1/);
     expect(() => made('ppo')).toThrow(/values/);
+    expect(() => made('opd', { distillAs: 'advantage' })).toThrow(/opd learns from a teacher: it needs "teacher"/);
   });
 });

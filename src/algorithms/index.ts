@@ -15,8 +15,10 @@ import { drgrpo } from './policy/drgrpo.ts';
 import { grpo } from './policy/grpo.ts';
 import { gspo } from './policy/gspo.ts';
 import { maxrl } from './policy/maxrl.ts';
+import { opd } from './policy/opd.ts';
 import type { PolicyAlgorithm } from './policy/policy.ts';
 import { ppo } from './policy/ppo.ts';
+import { raft } from './policy/raft.ts';
 import { reinforce } from './policy/reinforce.ts';
 import { rloo } from './policy/rloo.ts';
 import { sapo } from './policy/sapo.ts';
@@ -40,6 +42,8 @@ export const policyAlgorithms: readonly PolicyAlgorithm[] = [
   dapo,
   sapo,
   maxrl,
+  raft,
+  opd,
 ];
 
 /** The preference losses that come with attune. */
@@ -102,6 +106,7 @@ export {
   zeroSpreadShare,
 } from './advantages.ts';
 export { type Aggregation, aggregate, aggregations, type StepTotals, stepTotals } from './aggregation.ts';
+export * from './distillation.ts';
 export * from './gae.ts';
 export * from './kl.ts';
 export { combineMetrics, type LossResult, MetricSums, type Metrics, meanMetrics } from './metrics.ts';
@@ -116,6 +121,7 @@ export {
   type TermInput,
   type Terms,
   usesReference,
+  usesTeacherKl,
 } from './policy/policy.ts';
 export { mismatchedBaseline, mismatchedPairs, pairsBaseline } from './preference/kto.ts';
 export {
@@ -154,8 +160,10 @@ export {
   kto,
   ktoPair,
   maxrl,
+  opd,
   orpo,
   ppo,
+  raft,
   reinforce,
   rloo,
   robust,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { adaptedKlCoef } from './adaptive-kl.ts';
-import { inMixedGroup, overlongPenalty, withEosPenalty } from './reward-shaping.ts';
+import { bestOfGroup, inMixedGroup, overlongPenalty, withEosPenalty } from './reward-shaping.ts';
 
 describe('reward shaping', () => {
   it('punishes overlong responses by a ramp', () => {
@@ -16,6 +16,14 @@ describe('reward shaping', () => {
   it('drops groups that are all right or all wrong', () => {
     const kept = inMixedGroup([1, 1, 0, 0, true, false, 1], [0, 0, 1, 1, 2, 2, 3]);
     expect(kept).toEqual([false, false, false, false, true, true, false]);
+  });
+
+  it('keeps the best of each group, the first of several, and none of equal ones', () => {
+    const rewards = [0.5, 2, 2, -1, 0, 0, 0, 3, -4, -4.5, Number.NEGATIVE_INFINITY];
+    const groups = [0, 0, 0, 1, 1, 2, 2, 3, 4, 4, 4];
+    const kept = bestOfGroup(rewards, groups).flatMap((isKept, i) => (isKept ? [i] : []));
+    // group 2 has equal rewards, group 3 a single response
+    expect(kept).toEqual([1, 4, 8]);
   });
 
   it('steers the KL coefficient, by two per cent a step at most', () => {

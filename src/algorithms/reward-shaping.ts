@@ -1,4 +1,4 @@
-/** Changes to rewards and groups before advantages are computed. */
+/** Changes to rewards, and which responses are kept, before advantages are computed. */
 import { membersOf } from './advantages.ts';
 
 /**
@@ -26,6 +26,20 @@ export function inMixedGroup(correct: ArrayLike<number | boolean>, groups: Array
     const first = Number(correct[group[0] as number]);
     const varied = group.some((i) => Number(correct[i]) !== first);
     for (const i of group) kept[i] = varied;
+  }
+  return kept;
+}
+
+/**
+ * RAFT's choice (Dong et al. 2023): true for the response with the highest reward of each group, the first of several. A group
+ * whose rewards are all equal has no best response.
+ */
+export function bestOfGroup(rewards: ArrayLike<number>, groups: ArrayLike<number>): boolean[] {
+  const kept = new Array<boolean>(groups.length).fill(false);
+  const reward = (i: number) => rewards[i] as number;
+  for (const group of membersOf(groups)) {
+    const best = group.reduce((top, i) => (reward(i) > reward(top) ? i : top));
+    kept[best] = group.some((i) => reward(i) < reward(best));
   }
   return kept;
 }

@@ -41,6 +41,19 @@ describe('prompts that the run was trained on', () => {
     );
   });
 
+  it('are not asked for where it is stopped before: it ends with the signal’s exit code, and says no fault', async () => {
+    const idle = process.listenerCount('SIGTERM');
+    const args = ['--model', at('model'), '--dataset', at('qa.jsonl'), '--output-dir', at('stopped')];
+    let isOver = false;
+    const asked = attune('evaluate', 'policy', ...args).finally(() => {
+      isOver = true;
+    });
+    while (process.listenerCount('SIGTERM') === idle && !isOver) await new Promise((turn) => setImmediate(turn));
+    process.emit('SIGTERM', 'SIGTERM');
+    const { code, err } = await asked;
+    expect([code, err]).toEqual([143, expect.not.stringContaining('attune:')]);
+  });
+
   async function evaluated(...args: string[]) {
     const asked = ['--dataset', at('qa.jsonl'), '--samples', '0', '--max-new-tokens', '2', '--output-dir', at('out')];
     const { code, err } = await attune('evaluate', 'policy', ...asked, ...args);

@@ -7,6 +7,7 @@ import { report } from '../dist/beat.ts';
 import { checkPlace, devicesOf, gpusInstalled, nodeOf, readPlace } from '../dist/place.ts';
 import { onWaiting } from '../dist/waiting.ts';
 import { UserError } from '../errors.ts';
+import { exitSignals, signalExitCodes } from '../exit-codes.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
 import { speakTo } from '../spelling.ts';
 import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
@@ -168,6 +169,9 @@ async function asNode(args: readonly string[]): Promise<number | undefined> {
 /** Says why the command ends, and returns its exit code. One of several ranks tells its launcher, which says it once. */
 function complain(error: unknown, usage: string): number {
   if (error instanceof CommanderError && error.exitCode === 0) return 0;
+  // What a command throws that was stopped where it had nothing to save; see onInterrupt.
+  const signal = exitSignals.find((name) => name === error);
+  if (signal !== undefined) return signalExitCodes[signal] as number;
   const denied = deniedWords(error);
   const full = diskFullWords(error);
   const message = denied ?? full ?? (error instanceof Error ? error.message : String(error));

@@ -1,8 +1,8 @@
 /** `attune runs delete` as a person uses it: runs are chosen with keys on a real pseudo-terminal. */
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { attune } from '../../tests/support/command-line.ts';
 import { hasScript, keys, onTerminal } from './terminal/pty.test-support.ts';
 
@@ -86,6 +86,7 @@ it.each([
   [['delete', 'alpha/step-1', '--older-than', '900w'], 'alpha/step-1 is a snapshot: --older-than'],
   [['delete', 'alpha/step-1', 'beta', '--keep-best'], 'alpha/step-1 is a snapshot: --older-than'],
   [['compare', '#keep'], 'No run has the tag #keep.'],
+  [['compare', 'alpha', '#keep'], 'No run has the tag #keep.'],
   [['tag', 'alpha', '--fodler', 'x'], "unknown option '--fodler'"],
 ])('attune runs %j is refused, and nothing is changed', async (args, message) => {
   const yes = args[0] === 'delete' ? ['--yes'] : [];
@@ -104,4 +105,22 @@ it('attune runs show says when a run began apart from its state', async () => {
 it('attune runs tag puts tags on and takes them off', async () => {
   const tag = async (...tags: string[]) => (await attune('runs', 'tag', 'alpha', ...tags, '--folder', folder)).out;
   expect([await tag('good', 'long'), await tag('-good')]).toEqual(['alpha: good, long\n', 'alpha: long\n']);
+});
+
+it.each([[[]], [['--json']]])('attune runs delete %j ends with 1 where a run cannot be deleted', async (how) => {
+  const remove = (name: string) => attune('runs', 'delete', name, '--folder', folder, '--yes', ...how);
+  vi.stubEnv('XDG_CACHE_HOME', at('cache'));
+  expect((await remove('beta')).code).toBe(0); // whatever is loaded late is there now
+  const isRoot = process.geteuid?.() === 0;
+  for (const path of [folder, at('alpha')]) chmodSync(path, 0o555);
+  if (isRoot) process.seteuid?.(65534);
+  try {
+    const { code, out, err } = await remove('alpha');
+    expect([code, out + err]).toEqual([1, expect.stringContaining('no permission to delete it')]);
+  } finally {
+    if (isRoot) process.seteuid?.(0);
+    for (const path of [folder, at('alpha')]) chmodSync(path, 0o755);
+    vi.unstubAllEnvs();
+  }
+  expect(existsSync(at('alpha', 'step-1'))).toBe(true);
 });

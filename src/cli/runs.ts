@@ -57,10 +57,12 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .option('--json', 'as JSON')
     .action((names: string[], flags: ListFlags & { folder: string }, command: Command) => {
-      const chosen = chooseRuns(runsBelow(flags.folder), names);
-      // Only tags name nothing at all: a name that no run has is refused.
-      if (chosen.length === 0) throw new UserError(`No run has the tag ${names.join(' or ')}.`);
-      compare(chosen, asked(command, flags));
+      const all = runsBelow(flags.folder);
+      // A name that no run has is refused by the choice itself.
+      for (const name of names)
+        if (name.startsWith('#') && chooseRuns(all, [name]).length === 0)
+          throw new UserError(`No run has the tag ${name}.`);
+      compare(chooseRuns(all, names), asked(command, flags));
     });
   runs
     .command('tag <run> [tags...]')
@@ -185,13 +187,13 @@ async function deleteRuns(names: string[], flags: DeleteFlags): Promise<void> {
     return;
   }
   const { removed, left } = remove(plan);
+  if (left.length > 0) process.exitCode = 1;
   if (flags.json) {
     printJson({ removed: removed.map(({ path }) => path), left }, 2);
     return;
   }
   for (const { path, why } of left) tell(`left ${shown(path)}: ${why}`);
   print(`deleted ${removed.length}, ${bytesText(removed.reduce((sum, each) => sum + each.bytes, 0))} free`);
-  if (left.length > 0) process.exitCode = 1;
 }
 
 interface Plan {

@@ -16,6 +16,7 @@ beforeAll(async () => {
   const texts = ['quite other words make quite another vocabulary, said the walrus '.repeat(9)];
   await tinyModel(at('other'), { texts, vocabSize: 290 });
   await tinyModel(at('larger'), { texts, vocabSize: 320 });
+  await tinyModel(at('same-size'), { texts, vocabSize: loadModelFolder(at('model')).decoder.spec.vocabSize });
   {
     using quantised = loadModelFolder(at('model'), { dtype: 'float32', quantType: 'int8' });
     saveModel(quantised, at('model8'));
@@ -69,11 +70,27 @@ it.each([
   ['--dataset @text.jsonl', 'A prompts set needs prompt'],
   ['--dataset @one.jsonl', 'no prompts to train on: 1 are held out for evaluation (--eval-num-prompts 2)'],
   ['--task gcd:1 --algorithm grop', 'no policy algorithm "grop". Did you mean "grpo"?'],
-  ...['grpo', 'rloo', 'maxrl'].map((name) => [
+  ...['grpo', 'rloo', 'maxrl', 'raft'].map((name) => [
     `--task gcd:1 --algorithm ${name} --group-size 1`,
     `${name} compares the responses to one prompt: --group-size must be 2 or more`,
   ]),
   ['--task gcd:1 --algorithm grpo --gamma 0.9', '--gamma has no effect on grpo'],
+  ['--task gcd:1 --algorithm opd', 'opd learns from a teacher: name a model with the same tokenizer'],
+  ['--task gcd:1 --teacher @model8', '--teacher: has no effect here: grpo learns from rewards'],
+  ['--task gcd:1 --algorithm opd --teacher @model', 'it has nothing to learn from itself'],
+  ['--task gcd:1 --algorithm opd --teacher @nothing', 'nothing'],
+  ['--task gcd:1 --algorithm opd --teacher @rm8', '--teacher'],
+  ['--task gcd:1 --algorithm opd --teacher @larger', 'has another tokenizer than the model that is trained'],
+  ['--task gcd:1 --algorithm opd --teacher @same-size', 'has another tokenizer than the model that is trained'],
+  ['--task gcd:1 --algorithm opd --teacher @model8 --teacher-quant-type int4', 'int8 already and cannot become int4'],
+  [
+    '--task gcd:1 --algorithm opd --teacher @model8 --eos-penalty 1',
+    '--eos-penalty: has no effect here: opd learns from',
+  ],
+  ['--task gcd:1 --algorithm opd --teacher @model8 --kl-coef 0.1', '--kl-coef has no effect on opd'],
+  ['--task gcd:1 --algorithm opd --teacher @model8 --overlong-ramp 0.1', '--overlong-ramp has no effect on opd'],
+  ['--task gcd:1 --distill-as loss', '--distill-as has no effect on grpo'],
+  ['--task gcd:1 --algorithm raft --clip-low 0.1', '--clip-low has no effect on raft'],
   ['--task gcd:1-2,gcd:3-4 --curriculum', 'names gcd twice: name it once'],
   ['--task gcd:1 --lr -1', '--lr: expected a number at least 0, got -1'],
   ['--task gcd:1 --temperature 0', '--temperature: expected a number more than 0, got 0'],
@@ -114,6 +131,10 @@ it.each([
   ['--task gcd:1 --reward-model-path @rm8 --rm-quant-type int4', 'its weights are int8 already and cannot become int4'],
   ['--task gcd:1 --model @model8 --lora --quant-type int4', 'its weights are int8 already and cannot become int4'],
   ['--task gcd:1 --kl-coef 0.1 --ref-model @model8 --ref-quant-type int4', 'its weights are int8 already'],
+  ['--task gcd:1 --algorithm opd', 'opd learns from a teacher'],
+  ['--task gcd:1 --algorithm opd --teacher @model', 'it has nothing to learn from itself'],
+  ['--task gcd:1 --algorithm opd --teacher @rm8', '--teacher'],
+  ['--task gcd:1 --algorithm opd --teacher @same-size', 'has another tokenizer than the model that is trained'],
 ])('a dry run finds it too: %s', async (line, message) => {
   const { code, err } = await train(`${line} --dry-run`);
   expect([code, err]).toEqual([2, expect.stringContaining(message)]);

@@ -13,7 +13,7 @@ import { print, tell } from './terminal/print.ts';
 export const policyVerb: TrainVerb<typeof policySchema> = {
   name: 'policy',
   description:
-    'online RL: grpo and its kin, ppo, rloo, reinforce, against verifiers, reward models or your own function',
+    'online RL: grpo and its kin, ppo, rloo, reinforce, raft, against verifiers, reward models or your own function; opd, against a teacher',
   schema: policySchema,
   start: (resolved, options) =>
     startPolicy(resolved, {
@@ -23,7 +23,7 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
         : {}),
       onRewardFailure: (error) => tell(error.message),
     }),
-  judged: () => policyJudged,
+  judged: policyJudged,
   plan: ({ config, sources, resume }, { progress }, refuse) =>
     policyPlan(config, { progress, refuse, sources, resume }),
   examples: [
@@ -33,6 +33,7 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
     'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
     'attune train policy --model checkpoints/sft/run/final --env guess:1-2 --max-new-tokens 128 --max-turns 6',
     'attune train policy --model Qwen/Qwen3-0.6B --env ./my-env.ts --tool-timeout 20 --lora',
+    'attune train policy --algorithm opd --teacher Qwen/Qwen3-4B --model Qwen/Qwen3-0.6B --dataset prompts.jsonl',
   ],
 };
 

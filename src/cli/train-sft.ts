@@ -3,26 +3,29 @@ import type { Command } from 'commander';
 import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
 import { checkHeldOut } from '../trainers/loop/best.ts';
-import { sftBatching, sftJudged, sftSchema, sftTokens, startSft } from '../trainers/sft/sft.ts';
+import { sftBatching, sftJudged, sftSchema, sftTeacherMemory, sftTokens, startSft } from '../trainers/sft/sft.ts';
 import { registerTrainVerb, type TrainVerb } from './options/training.ts';
 
 export const sftVerb: TrainVerb<typeof sftSchema> = {
   name: 'sft',
-  description: 'supervised fine-tuning on chats or plain text',
+  description: "supervised fine-tuning on chats or plain text, also on a teacher's distributions",
   schema: sftSchema,
   start: startSft,
-  judged: () => sftJudged,
+  judged: sftJudged,
   async plan({ config, sources, resume }, options, refuse) {
-    const data = await sftTokens(config, await loadTokenizer(config, options.progress), options);
+    const tokenizer = await loadTokenizer(config, options.progress);
+    const data = await sftTokens(config, tokenizer, options);
     try {
       checkHeldOut(config, data.validation !== undefined, sources);
-      return describePlan(await trainingPlan(config, data, sftBatching(config), { ...options, refuse, resume }));
+      const plan = await trainingPlan(config, data, sftBatching(config), { ...options, refuse, resume });
+      return describePlan(plan, await sftTeacherMemory(config, tokenizer, plan, options.progress));
     } finally {
       await data.close();
     }
   },
   examples: [
     'attune train sft --model Qwen/Qwen3-0.6B --dataset chats.jsonl --lora',
+    'attune train sft --model Qwen/Qwen3-0.6B --teacher Qwen/Qwen3-4B --dataset chats.jsonl',
     'attune train sft --from-config config.json --tokenizer ./tokenizer --dataset chats.jsonl --lr 1e-3 --token-budget 16384',
   ],
 };

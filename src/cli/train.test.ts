@@ -1,7 +1,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { attune } from '../../tests/support/command-line.ts';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
 import { preferenceRows } from '../tasks/index.ts';
@@ -13,9 +13,12 @@ beforeAll(async () => {
   model = await tinyModel(join(folder, 'model'));
   const rows = [...preferenceRows({ tasks: 'chain_sum:1', count: 40 })];
   writeFileSync(pairs, rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
-  process.env.ATTUNE_CACHE = join(folder, 'cache');
+  vi.stubEnv('ATTUNE_CACHE', join(folder, 'cache'));
 });
-afterAll(() => rmSync(folder, { recursive: true }));
+afterAll(() => {
+  vi.unstubAllEnvs();
+  rmSync(folder, { recursive: true });
+});
 
 const run = ['--output-dir', join(folder, 'rm'), '--log-dir', join(folder, 'logs'), '--report-to', 'none'];
 

@@ -35,6 +35,18 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
   };
 }
 
+/**
+ * The same of a policy that does not learn from its rewards: what they are spread like within a group says nothing. Without any
+ * reward there is none to tell.
+ */
+export function withoutRewards(
+  metrics: Record<string, number>,
+  { isNone = false }: { isNone?: boolean },
+): Record<string, number> {
+  const untold = isNone ? /^(sampled_)?(reward|score)(_|$)|^zero_spread/ : /^zero_spread/;
+  return Object.fromEntries(Object.entries(metrics).filter(([name]) => !untold.test(name)));
+}
+
 /** Of the groups with equal rewards those that were right, and those that were wrong, in every response. */
 function zeroSpreadSplit(sampled: readonly Rollout[]): Record<string, number> {
   const groups = [...Map.groupBy(sampled, ({ group }) => group).values()];

@@ -26,7 +26,7 @@ export function storedRollouts(
             promptIds: rollout.prompt.ids,
             completionIds: rollout.responseIds,
             logprobs: rollout.lpOld,
-            refLogprobs: rollout.lpRef,
+            refLogprobs: rollout.lpRef ?? rollout.lpTeacher,
             values: rollout.values,
             advantages: Float32Array.from(rollout.advantages),
             ...sequenceOf(rollout),

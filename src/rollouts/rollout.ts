@@ -36,6 +36,7 @@ export interface Rollout extends PromptedResponse {
   /** The same, computed by the trainer, if requested. */
   lpTrainer?: Float32Array;
   lpRef?: Float32Array;
+  lpTeacher?: Float32Array;
   /** V of each token under the weights that sampled. */
   values?: Float32Array;
   /** The reward that is maximised: the score, normalised and with penalties. */

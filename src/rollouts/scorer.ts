@@ -25,6 +25,8 @@ export interface ScorerOptions {
   /** Scorers of the calling program, besides those of the config. */
   extra?: readonly RewardScorer[];
   onFailure?: (error: Error) => void;
+  /** Whether a run may have no reward: it learns from something else. */
+  optional?: boolean;
 }
 
 /** The options of a reward; names as in configs. */
@@ -51,7 +53,19 @@ export interface RewardOptions {
 export interface ConfiguredScorer extends RewardScorer {
   /** The reward model among the rewards. */
   rewardModel?: RewardModelScorer;
+  /** There is no reward: every score is 0. */
+  isNone?: boolean;
 }
+
+const noScores = (items: readonly unknown[]) => items.map(() => 0);
+
+/** In place of a reward. */
+const unscored: ConfiguredScorer = {
+  name: 'none',
+  isNone: true,
+  score: async (items) => noScores(items),
+  parts: async (items) => ({ total: noScores(items), parts: {} }),
+};
 
 /**
  * The weighted sum of all rewards that the config names: reward model, verifier, reward module. Disposing of it frees
@@ -64,6 +78,10 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
   const scorers = await scorersOf(config, options, opened);
   const weights = weightsOf(config.rewardWeights ?? []);
   const names = scorers.map(({ name }) => name);
+  if (scorers.length === 0) {
+    checkWeighted(weights, names);
+    return unscored;
+  }
   // The parts of a user's function are known only after its first call; the sum checks their names then.
   if (config.rewardModule === undefined && (extra ?? []).length === 0) checkWeighted(weights, names);
   const ofParts = [...weights].filter(([name]) => !names.includes(name));
@@ -111,7 +129,7 @@ export function judgeHeading(
 
 async function scorersOf(
   config: RewardOptions,
-  { device, prompts, extra = [], onFailure }: ScorerOptions,
+  { device, prompts, extra = [], onFailure, optional }: ScorerOptions,
   opened: DisposableStack,
 ): Promise<RewardScorer[]> {
   const scorers: RewardScorer[] = [...extra];
@@ -129,7 +147,7 @@ async function scorersOf(
     const module = opened.use(await loadRewardModule(config.rewardModule, { timeLimitMs }));
     scorers.push(config.onRewardError === 'stop' ? module : tolerant(module, { onFailure }));
   }
-  if (scorers.length === 0) throw noReward();
+  if (scorers.length === 0 && !optional) throw noReward();
   return scorers;
 }
 
@@ -139,7 +157,7 @@ async function scorersOf(
  */
 export async function checkReward(
   config: RewardOptions,
-  { device, prompts, progress }: Pick<ScorerOptions, 'device' | 'prompts'> & { progress?: Progress },
+  { device, prompts, progress, optional }: Omit<ScorerOptions, 'extra' | 'onFailure'> & { progress?: Progress },
 ): Promise<number> {
   if (config.env !== undefined) return 0;
   const { rewardModelPath, rewardModule, rmQuantType: quantType } = config;
@@ -147,7 +165,7 @@ export async function checkReward(
   const verifier = verifierOf(config, prompts, other);
   checkFormatReward(config, verifier === undefined ? [] : [verifier]);
   if (rewardModule !== undefined) checkModuleFile(rewardModule, 'reward module');
-  if (!other && verifier === undefined) throw noReward();
+  if (!other && verifier === undefined && !optional) throw noReward();
   const weights = weightsOf(config.rewardWeights ?? []);
   const names = [...(rewardModelPath === undefined ? [] : [rewardModelName]), ...(verifier ? [verifier.name] : [])];
   if (rewardModule === undefined) checkWeighted(weights, names);
@@ -160,7 +178,7 @@ function checkWeighted(weights: ReadonlyMap<string, number>, names: readonly str
   for (const name of weights.keys()) {
     if (names.includes(name) || (name === 'format' && names.includes('verifier'))) continue;
     throw new UserError(
-      `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
+      `--reward-weights: there is no reward "${name}".${suggestion(name, names)} ${names.length === 0 ? 'There is none at all' : `There are: ${names.join(', ')}`}.`,
     );
   }
 }

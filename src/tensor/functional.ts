@@ -107,3 +107,53 @@ export function linearLogprob(
   );
   return { logp, entropy };
 }
+
+/** A head and the hidden states that it turns into logits: [rows, size] and [vocabulary, size]. */
+export interface HeadRows {
+  hidden: Tensor;
+  weight: Tensor;
+}
+
+/** How two distributions over a vocabulary are compared. */
+export interface DivergenceOptions {
+  /** Both are softmax(logits / temperature); 1 unless given. */
+  temperature?: number;
+  /** KL(student‖teacher) in place of KL(teacher‖student). */
+  reverse?: boolean;
+  /** Compares the teacher's so many likeliest tokens and all others together as one; 0, when left out, the whole vocabulary. */
+  top?: number;
+  chunk?: number;
+}
+
+/** Rows whose divergence is computed at once: half of those of `logprobChunk`, since two distributions are in memory. */
+function divergenceChunk(vocabulary: number, device: string): number {
+  return Math.max(1, Math.floor(logprobChunk(vocabulary, device) / 2));
+}
+
+/** The memory of a chunk: both distributions and one more buffer in f32; on CUDA the product that a buffer is made from, too. */
+export function divergenceBytes(rows: number, vocabulary: number, device: string): number {
+  const buffers = device === 'cpu' ? 3 : 4;
+  return 4 * buffers * Math.min(rows, divergenceChunk(vocabulary, device)) * vocabulary;
+}
+
+/**
+ * The KL divergence between a student's next-token distribution and a frozen teacher's, row by row, with its gradient for the
+ * student, in chunks of rows (native/ops/training/linear_divergence.cc). Besides, without a gradient: the teacher's log-prob of each
+ * target, and 1 where the target is its likeliest token.
+ */
+export function linearDivergence(
+  student: HeadRows,
+  teacher: HeadRows,
+  targets: Tensor,
+  options: DivergenceOptions = {},
+): { divergence: Tensor; teacherLogp: Tensor; agrees: Tensor } {
+  const { temperature = 1, reverse = false, top = 0 } = options;
+  const { hidden, weight } = student;
+  const chunk = options.chunk ?? divergenceChunk(weight.size(0), hidden.device);
+  const [divergence, teacherLogp, agrees] = aten<[Tensor, Tensor, Tensor]>(
+    'attune::linear_divergence',
+    ...[hidden, weight, teacher.hidden, teacher.weight, targets],
+    ...[temperature, reverse, top, chunk],
+  );
+  return { divergence, teacherLogp, agrees };
+}

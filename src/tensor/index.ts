@@ -15,7 +15,19 @@ export * from './engine/generator.ts';
 export { keep, liveBytes, liveTensors, scope } from './engine/lifetime.ts';
 export type { CudaDevice, CudaMemory } from './engine/native.ts';
 export { isRecorded, type Recorded, Recorder } from './engine/recording.ts';
-export { addRmsNorm, dropout, embedding, gelu, layerNorm, linear, linearLogprob, rmsNorm } from './functional.ts';
+export {
+  addRmsNorm,
+  type DivergenceOptions,
+  dropout,
+  embedding,
+  gelu,
+  type HeadRows,
+  layerNorm,
+  linear,
+  linearDivergence,
+  linearLogprob,
+  rmsNorm,
+} from './functional.ts';
 export type { Index } from './indexing.ts';
 export type { Operand, Scalar } from './methods.ts';
 export { aten, findOperator } from './operator.ts';

@@ -22,7 +22,7 @@ import {
 } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { spelled } from '../spelling.ts';
-import type { Device } from '../tensor/index.ts';
+import type { Device, DType } from '../tensor/index.ts';
 import { refuseRewardModel } from './policy-model.ts';
 import { rankMemory } from './rank-memory.ts';
 import {
@@ -38,9 +38,10 @@ import {
 export type PlannedModel = ModelConfig & { gradientCheckpointing: boolean; shard?: Shard };
 
 export interface ModelPlan {
-  model: { name: string; family: string; dtype: string; device: Device };
+  model: { name: string; family: string; dtype: DType; device: Device };
   /** The longest sequence that it can read. */
   positions: number;
+  vocabSize: number;
   /** Whether adapters are trained: new ones, or those of the model. */
   adapters: boolean;
   /** Whether the model has a dropout of its own. */
@@ -112,6 +113,7 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   const { spec } = model.decoder;
   return {
     positions: spec.maxPositions,
+    vocabSize: spec.vocabSize,
     adapters: lora !== null,
     dropout: hasDropout(model),
     cacheBytes: (responses, length, { rolloutSlots, cacheDtype = 'model' } = {}) => {

@@ -14,11 +14,12 @@ export async function refuseRewardModel(model: string, progress?: Progress): Pro
 }
 
 /** The error for a reward model in place of a policy; it names the model to take instead where the files say which. */
-export async function rewardModelAsPolicy(model: string): Promise<UserError> {
+export async function rewardModelAsPolicy(model: string, option = '--model'): Promise<UserError> {
   const start = startOf(await resolveModel(model, { configOnly: true }));
-  const named = start === undefined ? '' : ` (--model ${start})`;
+  const named = start === undefined ? '' : ` (${option} ${start})`;
+  const further = option === '--model' ? ', or train it further with attune train reward' : '';
   return new UserError(
-    `--model ${model} is a reward model, not a policy: take the model that it was trained from${named}, or train it further with attune train reward.`,
+    `${option} ${model} is a reward model, not a policy: take the model that it was trained from${named}${further}.`,
   );
 }
 

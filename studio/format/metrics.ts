@@ -8,14 +8,14 @@ const shares =
 
 /** What is looked at first, of a policy and of the rest: the loss of a policy says nothing about learning. */
 const overviews = {
-  policy: /^(accuracy|reward|kl|entropy|length_mean|clip_fraction)$/,
+  policy: /^(accuracy|reward|teacher_kl|kl|entropy|length_mean|clip_fraction)$/,
   other: /^(accuracy|pairwise_accuracy|loss|reward|margin|margin_mean|kl|perplexity)$/,
 };
 
 const panelGroups: [title: string, members: RegExp][] = [
   ['Outcome', /accuracy|^reward|^score$|pass_at|margin|^chosen|^rejected|^win/],
   ['Loss', /loss|perplexity/],
-  ['Policy', /kl|entropy|clip|ratio|advantage|zero_spread|value|explained/],
+  ['Policy', /kl|teacher|student|entropy|clip|ratio|advantage|zero_spread|value|explained/],
   ['Length', /length|ended|tokens_mean/],
   ['Optimiser', /grad_norm|^lr$|weight|beta/],
   ['Speed', /seconds|per_second|step_time|memory|utili[sz]ation/],
@@ -56,7 +56,7 @@ export function panelsOf(names: readonly string[]): PanelGroup[] {
 }
 
 const foremost = [
-  ...['accuracy', 'pairwise_accuracy', 'reward', 'loss', 'kl', 'entropy', 'length_mean', 'clip_fraction'],
+  ...['accuracy', 'pairwise_accuracy', 'teacher_kl', 'reward', 'loss', 'kl', 'entropy', 'length_mean', 'clip_fraction'],
   ...['grad_norm', 'lr'],
 ];
 function foremostFirst(a: Panel, b: Panel): number {
@@ -83,7 +83,10 @@ export function sideOf(name: string): string {
 
 /** `length_mean` → length mean; what is written short everywhere stays so. */
 export function labelOf(name: string): string {
-  const known: Record<string, string> = { lr: 'learning rate', kl: 'KL to the reference', old_kl: 'KL to the sampler' };
+  const known: Record<string, string> = {
+    ...{ lr: 'learning rate', nll: 'loss on the text' },
+    ...{ kl: 'KL to the reference', old_kl: 'KL to the sampler', teacher_kl: 'KL to the teacher' },
+  };
   const bare = bareName(name);
   return known[bare] ?? bare.replaceAll('_', ' ').replace(/\bkl\b/, 'KL');
 }
@@ -95,7 +98,7 @@ export const labelFor = (kind: string, name: string) =>
 const units: [RegExp, string][] = [
   [/per_second$/, 'tokens/s'],
   [/seconds$|^step_time$/, 's'],
-  [/(^|_)kl$|entropy|logprob|sampler_gap/, 'nats'],
+  [/(^|_)(kl|nll)$|entropy|logprob|sampler_gap/, 'nats'],
   [/^length/, 'tokens'],
 ];
 

@@ -37,6 +37,27 @@ const terms: Record<string, Term> = {
       'Sudden growth means that it is leaving the text that the reference (and a reward model) knows. A higher --kl-coef or a lower --lr holds it back.',
     ],
   },
+  teacher_kl: {
+    title: 'KL to the teacher',
+    text: [
+      'How far the next-token distributions are from the teacher’s, in nats per token: 0 is the teacher, and distillation pushes it down. Supervised fine-tuning takes KL(teacher‖model) on the text, on-policy distillation KL(policy‖teacher) on what the policy writes itself; by advantage that is estimated from the sampled tokens and may be below 0 in a step.',
+      'A KL that stays where it is wants a higher --lr or a student that can do what the teacher does.',
+    ],
+  },
+  teacher_agreement: {
+    title: 'Agreement with the teacher',
+    text: ['The share of the tokens written that are also the teacher’s likeliest.'],
+  },
+  teacher_logprob: {
+    title: 'Teacher’s log-prob',
+    text: ['The mean log-prob that the teacher gives the tokens that the policy wrote.'],
+  },
+  nll: {
+    title: 'Loss on the text',
+    text: [
+      'The mean of −log p of the text’s own tokens. Beside a teacher it is measured, and learnt from with a --distill-share below 1. It may rise while the KL falls: the teacher would have written something else.',
+    ],
+  },
   old_kl: {
     title: 'KL to the sampler',
     text: [
@@ -128,6 +149,10 @@ const terms: Record<string, Term> = {
 const synonyms: [RegExp, string][] = [
   [/accuracy|pass_at/, 'accuracy'],
   [/^old_kl$/, 'old_kl'],
+  [/^teacher_(response_)?kl$/, 'teacher_kl'],
+  [/^teacher_agreement$/, 'teacher_agreement'],
+  [/^teacher_logprob$/, 'teacher_logprob'],
+  [/^nll$/, 'nll'],
   [/(^|_)kl(_|$)/, 'kl'],
   [/entropy/, 'entropy'],
   [/clip_fraction|clipped/, 'clip_fraction'],

@@ -1,6 +1,16 @@
 /** Our operators, their values and gradients, on the device against the CPU. */
 import { describe, expect, it } from 'vitest';
-import { aten, linearLogprob, randint, randn, rmsNorm, scope, seed, type Tensor } from '../../src/tensor/index.ts';
+import {
+  aten,
+  linearDivergence,
+  linearLogprob,
+  randint,
+  randn,
+  rmsNorm,
+  scope,
+  seed,
+  type Tensor,
+} from '../../src/tensor/index.ts';
 import { device, gapOfFunction, precisions } from './device.ts';
 
 describe.each(precisions)(`operators on ${device} in %s`, (dtype, bound) => {
@@ -46,4 +56,22 @@ describe.each(precisions)(`operators on ${device} in %s`, (dtype, bound) => {
         return logp.add(entropy);
       });
     }));
+
+  it.each([{}, { reverse: true }, { top: 8 }])('linear_divergence %o', (kind) =>
+    scope(() => {
+      seed(6);
+      const [theirs, head] = [randn([33, 48]).mul(0.3).to(dtype), randn([500, 48]).to(dtype)];
+      const targets = randint(0, 500, [33]);
+      const compared = (hidden: Tensor, weight: Tensor) => {
+        const on = (tensor: Tensor) => tensor.to(hidden.device);
+        const teacher = { hidden: on(theirs).to(hidden.dtype), weight: on(head).to(hidden.dtype) };
+        const options = { ...kind, temperature: 0.7, chunk: 8 };
+        return linearDivergence({ hidden, weight }, teacher, on(targets), options).divergence;
+      };
+      const [hidden, weight] = [randn([33, 64]).mul(0.3), randn([500, 64])] as const;
+      holds([hidden, weight], compared);
+      // the head is frozen under adapters: the gradient is then made in the forward pass
+      holds([hidden], (own) => compared(own, weight.to(own.device).to(own.dtype)));
+    }),
+  );
 });

@@ -17,13 +17,18 @@ const some = [
   'sft with LoRA and dropout',
   'sft with QLoRA',
   'sft with checkpointing',
+  'sft with a teacher',
   'reward outcome',
   'preference kto',
   'policy ppo',
   'policy dapo',
+  'policy opd',
 ];
 /** Those that are compared to rounding, too: the same bits with --exact say more of a loss, and all are held to them. */
-const rounded = [...some, 'sft', 'preference dpo', 'policy grpo', 'policy in an environment'];
+const rounded = [
+  ...[...some, 'sft', 'preference dpo', 'policy grpo', 'policy raft', 'policy opd by advantage'],
+  'policy in an environment',
+];
 /** One of each kind, for the world that costs most. */
 const few = ['sft with QLoRA', 'reward outcome', 'preference kto', 'policy ppo'];
 let alone: Record<string, Outcome>;
@@ -32,6 +37,7 @@ const worlds: Record<number, Record<string, Outcome>> = {};
 beforeAll(async () => {
   const model = await tinyModel(join(folder, 'model'));
   await turnsModel(`${model}-turns`);
+  await tinyModel(join(folder, 'teacher'), { seed: 2, layers: 1 });
   const jobs = (size: number, names: readonly string[]): Job[] =>
     ['plain', 'exact', 'sharded', 'exact sharded', 'full', 'exact full'].flatMap((mode) =>
       names.flatMap((training) => {

@@ -90,7 +90,9 @@ export const ranksOf = ({ child }: Launched): number[] =>
   readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
 
 export async function until(holds: () => boolean, launched: Launched): Promise<void> {
+  const end = Date.now() + 300_000;
   while (!holds()) {
+    if (Date.now() > end) throw new Error(`it did not come to that in five minutes: ${launched.said()}`);
     const { exitCode, signalCode } = launched.child;
     if (exitCode !== null || signalCode !== null)
       throw new Error(`it ended before it came to that: ${launched.said()}`);

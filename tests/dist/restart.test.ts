@@ -46,7 +46,7 @@ it('begins anew in the folder of a pod that ended before its first checkpoint; a
   );
 
   const second = bed.attune(command, await pod());
-  await until(() => /^run \S+pod, \d+ steps$/m.test(second.said()) && stepsOf('pod').length > 0, second);
+  await until(() => /^run \S+pod, [\d,]+ steps$/m.test(second.said()) && stepsOf('pod').length > 0, second);
   second.child.kill('SIGTERM');
   expect(await second.code, second.said()).toBe(143);
   const steps = stepsOf('pod');

@@ -11,7 +11,12 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-resume-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 /** A training, and what it needs to have eight steps. */
-const chains: Record<string, object> = { sft: { epochs: 20 }, 'policy ppo': { batchSize: 2 } };
+const chains: Record<string, object> = {
+  sft: { epochs: 20 },
+  'sft with a teacher': { epochs: 20 },
+  'policy ppo': { batchSize: 2 },
+  'policy opd': { batchSize: 2 },
+};
 
 const jobsOf = (model: string, runName: string, maxSteps: number, config: object = {}): Job[] =>
   Object.entries(chains).map(([training, more]) => {
@@ -24,6 +29,7 @@ const jobsOf = (model: string, runName: string, maxSteps: number, config: object
 
 it('goes on with 4, 2, 1 and 4 ranks, sharded in other ways, to the bytes of a run on one', async () => {
   const model = await tinyModel(join(folder, 'model'));
+  await tinyModel(join(folder, 'teacher'), { seed: 2, layers: 1 });
   setThreads(1);
   await runJobs(jobsOf(model, 'straight', 8));
   const path = join(folder, 'jobs.json');

@@ -1,7 +1,7 @@
 /** Short trainings of every trainer and every loss on a tiny model, for one process and for several. */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { policyAlgorithms, preferenceLosses } from '../../src/algorithms/index.ts';
 import type { RewardItem } from '../../src/rewards/index.ts';
 import { openRollouts } from '../../src/runs/store/rollouts.ts';
@@ -15,7 +15,7 @@ import { trainSft } from '../../src/trainers/sft/sft.ts';
 import { evenTurns } from '../support/turns.ts';
 
 export interface Place {
-  /** The folder of the tiny model, and one for the runs. */
+  /** The folder of the tiny model, which may have a teacher beside it, and one for the runs. */
   model: string;
   output: string;
 }
@@ -148,17 +148,34 @@ const sft: Start = ({ model, output }, config) =>
     options,
   ).open();
 
+/** Another tiny model, in the folder beside the one that is trained. */
+const taught = ({ model }: Place) => ({ teacher: join(dirname(model), 'teacher') });
+
+/** Options of rewards are refused by what does not learn from them. */
+const unrewarded = (place: Place) => ({ ...taught(place), eosPenalty: undefined });
+
 /** Every training by name. */
 export const trainings: Record<string, Start> = {
   sft,
   'sft with LoRA and dropout': (place, config) => sft(place, { lora: true, loraR: 2, loraDropout: 0.2, ...config }),
   'sft with QLoRA': (place, config) => sft(place, { lora: true, loraR: 2, quantType: 'int4', ...config }),
   'sft with checkpointing': (place, config) => sft(place, { gradientCheckpointing: true, ...config }),
+  'sft with a teacher': (place, config) =>
+    sft(place, { ...taught(place), teacherTopK: 8, distillShare: 0.6, ...config }),
+  'sft with LoRA and a teacher': (place, config) =>
+    sft(place, { ...taught(place), teacherTopK: 0, lora: true, loraR: 2, ...config }),
   ...Object.fromEntries(
     (['preference', 'outcome', 'process'] as const).map((type) => [`reward ${type}`, reward(type)]),
   ),
   ...Object.fromEntries(preferenceLosses.map(({ name }) => [`preference ${name}`, preference(name, name === 'kto')])),
-  ...Object.fromEntries(policyAlgorithms.map(({ name }) => [`policy ${name}`, policy(name)])),
+  ...Object.fromEntries(
+    policyAlgorithms.map(({ name, needsTeacher }): [string, Start] => [
+      `policy ${name}`,
+      (place, config) => policy(name)(place, { ...(needsTeacher ? unrewarded(place) : {}), ...config }),
+    ]),
+  ),
+  'policy opd by advantage': (place, config) =>
+    policy('opd')(place, { ...unrewarded(place), distillAs: 'advantage', ...config }),
   'policy in an environment': episodes,
 };
 

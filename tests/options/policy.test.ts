@@ -53,6 +53,11 @@ const several = { ppoEpochs: 3, lr: 0.05 };
 const uneven = { maxNewTokens: 120 };
 const ppo = { algorithm: 'ppo' };
 const dapo = { algorithm: 'dapo' };
+/** Another model as the teacher; options of rewards are not read then. */
+const opd =
+  (more: Options = {}) =>
+  () => ({ algorithm: 'opd', teacher: at('other'), eosPenalty: undefined, ...more });
+const byAdvantage = opd({ distillAs: 'advantage' });
 const unread = (value: unknown) => fails(value, /has no effect on/);
 const noKl = (value: unknown) => refused(value, /has no weight/, { klCoef: 0 });
 const tasks = { task: 'spell_backward:1-3', dataset: undefined, verifierReward: true };
@@ -123,6 +128,21 @@ walk('train policy', policySchema, start, {
     valueBackbone: [changes('weights', 'own', ppo), refused('own', /learns no value/)],
     refModel: [changes('weights', () => at('other'), { klCoef: 1 }), noKl('x')],
     refQuantType: [changes('weights', 'int4', { klCoef: 1 }), refused('int4', /has no weight/, { klCoef: 0 })],
+    distillAs: [changes('weights', 'advantage', opd()), unread('loss')],
+    teacher: [
+      mends(() => at('other'), opd({ teacher: undefined })),
+      seen(async (run) => {
+        const [one, two] = [await run(opd()()), await run(opd({ teacher: at('biased') })())];
+        expect(two.weights).not.toBe(one.weights);
+      }),
+      refused(() => at('other'), /learns from rewards/),
+      refused(() => at('model'), /nothing to learn from itself/, opd()),
+    ],
+    teacherQuantType: [
+      changes('weights', 'int4', opd()),
+      changes('weights', 'int4', byAdvantage),
+      refused('int4', /learns from rewards/),
+    ],
     oldLogprobs: changes('metrics', 'trainer', { ppoEpochs: 2 }),
     maxSamplerGap: fails(1e-12, /sampler/),
     task: seen(async (run) => expect((await run(tasks)).rollouts).not.toBe((await run({})).rollouts)),
@@ -195,8 +215,8 @@ walk('train policy', policySchema, start, {
       mends('score', () => ({ ...played, env: at('broken-env.mjs') })),
       noModule('score'),
     ],
-    rewardNormalization: changes('rollouts', 'batch'),
-    eosPenalty: changes('rollouts', 3),
+    rewardNormalization: [changes('rollouts', 'batch'), refused('batch', /only measured/, opd())],
+    eosPenalty: [changes('rollouts', 3), refused(3, /only measured/, opd())],
     ...optimizerProofs,
     epochs: [
       optimizerProofs.epochs,
@@ -212,7 +232,11 @@ walk('train policy', policySchema, start, {
     topP: changes('rollouts', 0.3),
     topK: changes('rollouts', 2),
     minP: changes('rollouts', 0.5),
-    truncatedRatio: [changes('weights', true, { topK: 2 }), refused(true, /nothing is truncated/)],
+    truncatedRatio: [
+      changes('weights', true, { topK: 2 }),
+      refused(true, /nothing is truncated/),
+      refused(true, /has no ratio/, opd({ topK: 2 })),
+    ],
     rolloutSlots: changes('blocks', 1),
     cacheDtype: changes('metrics', 'int8'),
     maxSamplingRounds: [changes('rollouts', 2, equalRewards), refused(2, /--drop-equal-groups/)],

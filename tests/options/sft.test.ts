@@ -69,6 +69,8 @@ beforeAll(async () => {
 });
 
 const plain = () => ({ dataset: at('texts.jsonl'), shape: 'text' });
+const taught = () => ({ teacher: at('other') });
+const untaught = (value: unknown) => refused(value, /no --teacher/);
 const cadence = cadenceProofs({ metric: 'eval/loss', greaterIsBetter: true, unevaluated: [noneHeldOut] });
 
 walk('train sft', sftSchema, startSft, {
@@ -127,6 +129,11 @@ walk('train sft', sftSchema, startSft, {
     ],
     evalNumBatches: [changes('evaluations', 1, { ...evaluating, evalBatchSize: 1 }), ...evaluatedOnly(2)],
     evalBatchSize: [changes('evaluations', 1, { ...evaluating, evalNumBatches: 1 }), ...evaluatedOnly(2)],
+    teacher: [changes('weights', () => at('other')), refused(() => at('model'), /nothing to learn from itself/)],
+    teacherQuantType: [changes('weights', 'int4', taught), untaught('int4')],
+    teacherTopK: [changes('weights', 3, taught), untaught(3)],
+    teacherTemperature: [changes('weights', 2, taught), untaught(2)],
+    distillShare: [changes('weights', 0.5, taught), untaught(0.5)],
     ...optimizerProofs,
     batchSize: batchSizeProof,
     ...cadence,

@@ -8,7 +8,7 @@ import { AttuneError } from '../../errors.ts';
 import { meanOf, responseAdvantages } from '../advantages.ts';
 import { gae } from '../gae.ts';
 import type { PolicyOptions } from './options.ts';
-import type { PolicyAlgorithm } from './policy.ts';
+import { type PolicyAlgorithm, usesTeacherKl } from './policy.ts';
 
 /** The rewards of a whole step and what else its algorithm needs, for `policyAdvantages`. */
 export interface AdvantageInput {
@@ -24,6 +24,8 @@ export interface AdvantageInput {
   k1?: ArrayLike<number>;
   /** V per token, packed; needed where the algorithm needs a value. */
   values?: ArrayLike<number>;
+  /** lpTeacher − lpOld per token, packed; needed where the algorithm learns from a teacher by its advantages. */
+  teacher?: ArrayLike<number>;
 }
 
 /** A step's advantages per token and per response, and the returns where there is a value head. */
@@ -42,6 +44,7 @@ export function policyAdvantages(
   options: PolicyOptions,
   input: AdvantageInput,
 ): PolicyAdvantages {
+  if (algorithm.advantage === 'teacher') return towardsTeacher(algorithm, options, input);
   const inReward = algorithm.klIn === 'reward' && options.klCoef !== 0;
   if (inReward && input.k1 === undefined)
     throw new AttuneError(`${algorithm.name} has the KL in the reward: its advantages need "k1".`);
@@ -55,6 +58,24 @@ export function policyAdvantages(
   const rewards = k1 === undefined ? signal : withKl(signal, input.lengths, k1, options.klCoef);
   const perResponse = responseAdvantages(algorithm.advantage, rewards, input.groups);
   return { perResponse, perToken: repeated(perResponse, input.lengths) };
+}
+
+/**
+ * A_t = lpTeacher − lpOld: under πold its mean is −KL(πold‖teacher), and the policy gradient with it is that of the KL (Agarwal et
+ * al. 2024). 0 where the KL itself is the loss.
+ */
+function towardsTeacher(
+  algorithm: PolicyAlgorithm,
+  options: PolicyOptions,
+  { teacher, lengths }: AdvantageInput,
+): PolicyAdvantages {
+  if (usesTeacherKl(algorithm, options)) {
+    const perResponse = Float64Array.from(lengths, () => 0);
+    return { perResponse, perToken: repeated(perResponse, lengths) };
+  }
+  if (teacher === undefined) throw new AttuneError(`${algorithm.name} learns from a teacher: it needs "teacher".`);
+  const perToken = Float64Array.from(teacher);
+  return { perToken, perResponse: perSegment(perToken, lengths, meanOf) };
 }
 
 function tokenWise(options: PolicyOptions, input: AdvantageInput): PolicyAdvantages {

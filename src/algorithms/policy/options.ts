@@ -23,6 +23,8 @@ export interface PolicyOptions {
   /** Temperatures of SAPO's soft gate. */
   tauPositive: number;
   tauNegative: number;
+  /** How a teacher is learnt from: by its log-probs of the sampled tokens, or by the KL over the whole vocabulary. */
+  distillAs: 'advantage' | 'loss';
   // —— read by the trainer, not by the loss ——
   /** Passes over one batch of rollouts. */
   ppoEpochs: number;
@@ -52,6 +54,7 @@ export const neutralOptions: PolicyOptions = {
   whiten: false,
   tauPositive: 1,
   tauNegative: 1,
+  distillAs: 'advantage',
   ppoEpochs: 1,
   targetKl: 0,
   adaptiveKl: false,
@@ -60,7 +63,10 @@ export const neutralOptions: PolicyOptions = {
 };
 
 /** Options that every algorithm accepts besides its own. */
-export const commonOptions = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0, dropEqualGroups: false, overlongRamp: 0 };
+export const commonOptions = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0 };
+
+/** Further options of algorithms that learn from rewards. */
+export const rewardOptions = { dropEqualGroups: false, overlongRamp: 0 };
 
 /** Further options if the KL is part of the loss. */
 export const klInLossOptions = { klCoef: 0, klEstimator: 'k3' as const, klTimesRatio: false };

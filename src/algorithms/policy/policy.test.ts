@@ -33,9 +33,13 @@ function switchedOn(algorithm: PolicyAlgorithm): PolicyOptions {
   return policyOptions(algorithm, {
     entropyCoef: 0.03,
     ...(algorithm.klIn === 'loss' ? { klCoef: 0.07 } : {}),
+    ...byAdvantage(algorithm),
     ...wide,
   });
 }
+
+/** The form of a distillation that has advantages; the other is in opd.test.ts. */
+const byAdvantage = ({ needsTeacher }: PolicyAlgorithm) => (needsTeacher ? { distillAs: 'advantage' as const } : {});
 
 /** Tensors of the tokens of some responses. */
 function batchOf(members: readonly number[], lpAll: Tensor, entropyAll: Tensor, valuesAll: Tensor): PolicyBatch {
@@ -66,6 +70,7 @@ const clip = (r: number, low: number, high: number) => Math.min(1 + high, Math.m
 const terms: Record<string, (t: number, o: PolicyOptions) => number> = {
   reinforce: (t) => -at(advantages, t) * at(lp, t),
   grpo: (t, o) => surrogate(ratioAt(t), t, o),
+  opd: (t) => -ratioAt(t) * at(advantages, t),
   gspo: (t, o) => {
     const mine = segmentOf.flatMap((id, k) => (id === segmentOf[t] ? [at(lp, k) - at(data.lpOld, k)] : []));
     return surrogate(Math.exp(sum(mine) / mine.length), t, o);
@@ -81,7 +86,7 @@ const terms: Record<string, (t: number, o: PolicyOptions) => number> = {
     return surrogate(ratioAt(t), t, o) + o.valueCoef * 0.5 * Math.max((G - V) ** 2, (G - near) ** 2);
   },
 };
-for (const twin of ['rloo', 'maxrl']) terms[twin] = terms.reinforce as (typeof terms)[string];
+for (const twin of ['rloo', 'maxrl', 'raft']) terms[twin] = terms.reinforce as (typeof terms)[string];
 for (const twin of ['drgrpo', 'dapo']) terms[twin] = terms.grpo as (typeof terms)[string];
 function at(list: ArrayLike<number>, t: number): number {
   return list[t] as number;
@@ -161,6 +166,7 @@ describe.each(policyAlgorithms.map((algorithm) => [algorithm.name, algorithm] as
       const plain = policyOptions(algorithm, {
         ...(algorithm.klIn === 'loss' ? { klCoef: 0 } : {}),
         ...(algorithm.needsValue ? { valueCoef: 0 } : {}),
+        ...byAdvantage(algorithm),
       });
       const gradientOf = (other: PolicyAlgorithm, o: PolicyOptions) => {
         const leaf = tensor(lp).requiresGrad_();
@@ -207,7 +213,7 @@ describe.each(policyAlgorithms.map((algorithm) => [algorithm.name, algorithm] as
           returns: value,
           segments: segmentsOf(lengths, leaf),
         },
-        policyOptions(algorithm, algorithm.klIn === 'loss' ? { klCoef: 0 } : {}),
+        policyOptions(algorithm, { ...(algorithm.klIn === 'loss' ? { klCoef: 0 } : {}), ...byAdvantage(algorithm) }),
         totals,
       );
       loss.backward();
@@ -315,6 +321,9 @@ describe('a definition from JavaScript', () => {
     [{ advantage: 'group-zz' }, /"mine" has the unknown advantage "group-zz".*group-z/],
     [{ aggregation: 'tokens' }, /unknown aggregation "tokens".*token/],
     [{ klIn: 'losses' }, /unknown klIn "losses".*loss/],
+    [{ keeps: 'worst' }, /unknown keeps "worst".*best/],
+    [{ advantage: 'teacher', klIn: 'loss' }, /a policy with a teacher has no KL to a reference/],
+    [{ keeps: 'worst' }, /unknown keeps "worst".*best/],
   ])('is refused where a word is misspelt: %j', (change, message) => {
     const define = definePolicyAlgorithm as (definition: object) => unknown;
     expect(() => define({ ...words, ...change, terms: () => ({}) })).toThrow(message);

@@ -15,7 +15,7 @@ import { klTerms } from '../kl.ts';
 import type { LossResult, Metrics } from '../metrics.ts';
 import { withDefaults } from '../options.ts';
 import type { Segments } from '../segments.ts';
-import { commonOptions, klInLossOptions, neutralOptions, type PolicyOptions } from './options.ts';
+import { commonOptions, klInLossOptions, neutralOptions, type PolicyOptions, rewardOptions } from './options.ts';
 
 /** The response tokens of one micro-batch, packed: every tensor is [n]. */
 export interface PolicyBatch {
@@ -30,6 +30,8 @@ export interface PolicyBatch {
   segments: Segments;
   /** Entropy of πθ at each token: a metric, and with `entropyCoef` part of the loss. */
   entropy?: Tensor;
+  /** KL(πθ‖teacher) over the whole vocabulary at each token, with its gradient; given where `usesTeacherKl`. */
+  teacherKl?: Tensor;
   /** For algorithms with a value head: V with its gradient, V under the weights that sampled, and the returns G. */
   values?: Tensor;
   valuesOld?: Tensor;
@@ -42,12 +44,17 @@ export interface PolicyAlgorithm {
   readonly aliases: readonly string[];
   readonly summary: string;
   readonly paper: string;
-  readonly advantage: ResponseAdvantage | 'gae';
+  /** `teacher` has a value per token, lpTeacher − lpOld, and no part of the reward. */
+  readonly advantage: ResponseAdvantage | 'gae' | 'teacher';
+  /** Which responses are trained on: all, or the best of each group that has one. */
+  readonly keeps: 'all' | 'best';
   readonly aggregation: Aggregation;
   readonly klIn: 'reward' | 'loss' | 'none';
   /** Its formula has a KL to the reference (see `usesReference` for whether a run needs one). */
   readonly needsReference: boolean;
   readonly needsValue: boolean;
+  /** It learns from a teacher's log-probs: rewards are not needed, and only measured where there are any. */
+  readonly needsTeacher: boolean;
   /** Exactly the options that it reads, with their defaults. */
   readonly defaults: Partial<PolicyOptions>;
   readonly loss: (batch: PolicyBatch, options: PolicyOptions, totals: StepTotals) => LossResult;
@@ -78,6 +85,7 @@ export interface Terms {
 type Definition = Pick<PolicyAlgorithm, 'name' | 'summary' | 'paper' | 'advantage' | 'aggregation' | 'klIn'> & {
   aliases?: readonly string[];
   needsValue?: boolean;
+  keeps?: PolicyAlgorithm['keeps'];
   defaults?: Partial<PolicyOptions>;
   terms: (input: TermInput) => Terms;
 };
@@ -91,18 +99,25 @@ export function definePolicyAlgorithm({ terms, ...definition }: Definition): Pol
     'name',
     'terms',
   ]);
-  const { name, advantage, aggregation, klIn, aliases = [], needsValue = false } = definition;
-  checkWord(name, 'advantage', advantage, [...responseAdvantageNames, 'gae']);
+  const { name, advantage, aggregation, klIn, aliases = [], needsValue = false, keeps = 'all' } = definition;
+  checkWord(name, 'advantage', advantage, [...responseAdvantageNames, 'gae', 'teacher']);
+  checkWord(name, 'keeps', keeps, ['all', 'best']);
   checkWord(name, 'aggregation', aggregation, aggregations);
   checkWord(name, 'klIn', klIn, ['reward', 'loss', 'none']);
   const kl = klIn === 'none' ? {} : klIn === 'loss' ? klInLossOptions : { klCoef: 0 };
+  const needsTeacher = advantage === 'teacher';
+  if (needsTeacher && klIn !== 'none')
+    throw new UserError(`${name}: a policy with a teacher has no KL to a reference besides: klIn is 'none'.`);
+  const common = { ...commonOptions, ...(needsTeacher ? {} : rewardOptions) };
   return {
     ...definition,
     terms,
     aliases,
     needsValue,
+    keeps,
     needsReference: klIn !== 'none',
-    defaults: { aggregation, ...commonOptions, ...kl, ...definition.defaults },
+    needsTeacher,
+    defaults: { aggregation, ...common, ...kl, ...definition.defaults },
     loss: (batch, options, totals) => scope(() => policyLoss(terms, klIn, batch, options, totals)),
   };
 }
@@ -125,6 +140,11 @@ export function usesReference(algorithm: PolicyAlgorithm, options: PolicyOptions
   return algorithm.needsReference && options.klCoef !== 0;
 }
 
+/** Whether the loss is given the KL to the teacher over the whole vocabulary, in place of the teacher's log-probs before it. */
+export function usesTeacherKl(algorithm: PolicyAlgorithm, options: PolicyOptions): boolean {
+  return algorithm.needsTeacher && options.distillAs === 'loss';
+}
+
 function policyLoss(
   terms: Definition['terms'],
   klIn: PolicyAlgorithm['klIn'],
@@ -132,7 +152,7 @@ function policyLoss(
   options: PolicyOptions,
   totals: StepTotals,
 ): LossResult {
-  const { lp, lpOld, lpRef, entropy, segments } = batch;
+  const { lp, lpOld, lpRef, entropy, teacherKl, segments } = batch;
   const ratio = lp.sub(lpOld).exp();
   const made = terms({ ...batch, ratio, options });
   if (typeof made?.policy?.numel !== 'number')
@@ -175,6 +195,7 @@ function policyLoss(
     };
     if (lpRef !== undefined) out.kl = mean(klTerms('k3', lp, lpRef));
     if (entropy !== undefined) out.entropy = mean(entropy);
+    if (teacherKl !== undefined) out.teacher_kl = mean(teacherKl);
     if (value !== undefined) out.value_loss = value.detach();
     if (made.valueClipped !== undefined) out.value_clip_fraction = mean(made.valueClipped);
     return out;

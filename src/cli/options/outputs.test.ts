@@ -11,8 +11,8 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { checkOutputFile, checkOutputFolder, diskFullWords, OutputFile } from './outputs.ts';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { checkOutputFile, checkOutputFolder, OutputFile } from './outputs.ts';
 
 let folder = '';
 const at = (...parts: string[]) => join(folder, ...parts);
@@ -38,7 +38,12 @@ describe('what cannot be written is refused before the work, with the option', (
   });
 });
 
-it('says what could not be written where the system only says that a disk is full', () => {
+it('says what could not be written where the system only says that a disk is full', async () => {
+  // Commands that this process has run before have named outputs, too.
+  vi.resetModules();
+  const { checkOutputFile, checkOutputFolder, diskFullWords } = await import('./outputs.ts');
+  (await import('../../spelling.ts')).speakTo('command line');
+  checkOutputFile('--votes', '/dev/null');
   checkOutputFolder('--output-dir', at('results'));
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
   expect(diskFullWords(full)).toMatch(/^--output-dir .* cannot be written: the disk is full\.$/);

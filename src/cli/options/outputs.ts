@@ -20,9 +20,9 @@ import {
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
-import { exitSignals } from '../../exit-codes.ts';
 import { makeFolder } from '../../folder.ts';
 import { tell } from '../terminal/print.ts';
+import { begun, ended } from '../terminal/unfinished.ts';
 import { whyUnwritable } from '../terminal/unwritable.ts';
 
 /** What the command writes to, as it was checked. */
@@ -57,32 +57,10 @@ export function checkOutputFile(option: string, path: string, inputs: readonly (
     if (found !== undefined && read?.ino === found.ino && read.dev === found.dev)
       throw new UserError(`${option} ${path} is a file that is read: an input is never written over. Name another.`);
   }
-  // A device or a pipe (/dev/null) is written to directly.
-  if (found === undefined || found.isFile()) checkFolder(option, dirname(path), path);
+  // A device or a pipe (/dev/null) is written to directly, and is on no disk that could be full.
+  if (found !== undefined && !found.isFile()) return;
+  checkFolder(option, dirname(path), path);
   checked.push({ option, path });
-}
-
-/** Files that are being written, under their temporary names. */
-const unfinished = new Set<string>();
-
-function begun(partial: string): void {
-  if (unfinished.size === 0) for (const name of exitSignals) process.on(name, leave);
-  unfinished.add(partial);
-}
-
-function ended(partial: string): void {
-  unfinished.delete(partial);
-  if (unfinished.size === 0) for (const name of exitSignals) process.removeListener(name, leave);
-}
-
-/** Ctrl-C ends a command that does not listen to it, and nothing may be left of its file: its name begins with a dot. */
-function leave(signal: NodeJS.Signals): void {
-  if (process.listenerCount(signal) > 1) return; // The command stops by itself.
-  for (const partial of unfinished) {
-    rmSync(partial, { force: true });
-    ended(partial);
-  }
-  process.kill(process.pid, signal);
 }
 
 export class OutputFile implements Disposable {

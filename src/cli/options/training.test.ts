@@ -1,6 +1,7 @@
 import { expect, it, vi } from 'vitest';
+import { withOtherNames } from '../../rollouts/metrics.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
-import { runTraining } from './training.ts';
+import { evaluationLine, runTraining } from './training.ts';
 
 /** A training that is still reading its data when it is asked to end. */
 const reading = ({ signal }: TrainerOptions) => {
@@ -28,4 +29,11 @@ it('a signal before the training has begun ends it in words, with the signal’s
 
 it('other errors stay errors', async () => {
   await expect(runTraining('sft', async () => Promise.reject(new Error('no data')))).rejects.toThrow('no data');
+});
+
+it('a line of an evaluation has every measure once, though some are stored under two names', () => {
+  const metrics = Object.entries(withOtherNames({ reward: 0.5, kl: 0.25, accuracy: 1 }));
+  const named = Object.fromEntries(metrics.map(([name, value]) => [`eval/${name}`, value]));
+  expect(evaluationLine(3, { ...named, 'train/loss': 2 })).toBe('step 3  held-out: reward 0.5  kl 0.25  accuracy 1');
+  expect(evaluationLine(3, { 'eval/kl_div': 0.25 })).toBe('step 3  held-out: kl_div 0.25');
 });

@@ -3,6 +3,7 @@ import { setImmediate } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { onInterrupt, type SignalSource } from './interrupt.ts';
 import { type Program, surviveClosedOutput } from './streams.ts';
+import { endUnfinished } from './unfinished.ts';
 
 function program() {
   const exits: unknown[] = [];
@@ -43,6 +44,14 @@ it('a command that saves nothing ends quietly, with its own code where it was do
   finished.fake.stdout.emit('error', failure('EIO'));
   await setImmediate();
   expect([unfinished.exits, finished.exits]).toEqual([[141], [2]]);
+});
+
+it('so does one that writes a file, whose part is removed at the exit', async () => {
+  const { fake, exits } = program();
+  fake.on('SIGHUP', endUnfinished);
+  fake.stderr.emit('error', failure('EPIPE'));
+  await setImmediate();
+  expect(exits).toEqual([141]);
 });
 
 it('says that standard output is on a full disk, once, and ends with 2 also where the command was done', async () => {

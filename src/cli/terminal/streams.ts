@@ -5,10 +5,11 @@
  * chose to leave out: that is said, and the exit code is 2, also of a command that had finished.
  */
 import type { EventEmitter } from 'node:events';
+import { endUnfinished } from './unfinished.ts';
 import { whyUnwritable } from './unwritable.ts';
 
 /** The part of `process` that is used; tests replace it. */
-export interface Program extends Pick<EventEmitter, 'listenerCount' | 'emit'> {
+export interface Program extends Pick<EventEmitter, 'listeners' | 'emit'> {
   stdout: EventEmitter;
   stderr: EventEmitter & { write(text: string): unknown };
   exitCode?: number | string | null;
@@ -36,6 +37,6 @@ const isGone = ({ code = '' }: NodeJS.ErrnoException) => ['EPIPE', 'EIO', 'ECONN
 
 /** Whatever the error (also a full disk under a log file), losing the output must not lose the run. */
 function leave(program: Program, code?: number): void {
-  if (program.listenerCount('SIGHUP') > 0) program.emit('SIGHUP', 'SIGHUP');
+  if (program.listeners('SIGHUP').some((listener) => listener !== endUnfinished)) program.emit('SIGHUP', 'SIGHUP');
   else setImmediate(() => program.exit(code ?? program.exitCode ?? 141));
 }

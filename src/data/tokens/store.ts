@@ -138,7 +138,6 @@ async function checksum(file: FileHandle): Promise<number> {
   }
 }
 
-/** Writes a store; `finish` renames it to its final place. */
 const unfinished = '.writing-';
 const dayMs = 24 * 60 * 60 * 1000;
 
@@ -154,6 +153,7 @@ async function removeStale(cache: string): Promise<void> {
   }
 }
 
+/** Writes a store; `finish` renames it to its final place. */
 export class TokenStoreWriter {
   readonly #folder: string;
   readonly #file: FileHandle;

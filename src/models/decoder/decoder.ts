@@ -13,6 +13,7 @@ import {
   dropout,
   dtypeBytes,
   embedding,
+  type HeadRows,
   keep,
   linear,
   linearLogprob,
@@ -260,11 +261,17 @@ export class Decoder {
 
   /** log π(target) and entropy for rows of hidden states, without holding all logits where they are many. */
   logprobs(hidden: Tensor, targets: Tensor, temperature = 1): { logp: Tensor; entropy: Tensor } {
+    const head = this.headRows(hidden);
+    return linearLogprob(head.hidden, head.weight, targets, { temperature });
+  }
+
+  /** @internal What is multiplied to give the logits of some rows. */
+  headRows(hidden: Tensor): HeadRows {
     const bias = this.weights.head?.bias ?? null;
-    if (bias === null) return linearLogprob(hidden, this.headWeight, targets, { temperature });
+    if (bias === null) return { hidden, weight: this.headWeight };
     // GPT-J's head has a bias: it becomes the weight of an additional input that is always 1.
     const one = ones([hidden.size(0), 1], { dtype: hidden.dtype, device: hidden.device });
-    return linearLogprob(cat([hidden, one], 1), cat([this.headWeight, bias.unsqueeze(1)], 1), targets, { temperature });
+    return { hidden: cat([hidden, one], 1), weight: cat([this.headWeight, bias.unsqueeze(1)], 1) };
   }
 
   /** @internal Every matrix of the blocks with its adapter. */

@@ -1,8 +1,12 @@
 /**
- * Log-probabilities of given tokens: what every loss on a language model starts from. Logits are computed for the requested
- * rows only, and never all at once (native/ops/linear_logprob.cc).
+ * Log-probabilities of given tokens, and how far their distributions are from a teacher's: what every loss on a language model
+ * starts from. Logits are computed for the requested rows only, and never all at once (native/ops/linear_logprob.cc,
+ * native/ops/training/linear_divergence.cc).
+ *
+ *     const theirs = frozenRows(teacher.decoder, batch, tokens);
+ *     const { divergence } = tokenDivergence({ decoder, rows }, { decoder: teacher.decoder, rows: theirs }, targets);
  */
-import { integers, type Tensor } from '../../tensor/index.ts';
+import { type DivergenceOptions, integers, linearDivergence, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import { type PackedBatch, rowsBefore } from './batch.ts';
 import type { Decoder } from './decoder.ts';
 
@@ -37,4 +41,40 @@ export function tokenLogprobs(
 /** log π over the whole vocabulary in f32, [rows, vocabulary]: for a slice of rows at a time, since all at once is large. */
 export function vocabularyLogprobs(decoder: Decoder, hidden: Tensor, temperature: number): Tensor {
   return decoder.logits(hidden).to('float32').div(temperature).logSoftmax(-1);
+}
+
+/** A decoder, and its final hidden states before each of some tokens, [tokens, hiddenSize]. */
+export interface DecoderRows {
+  decoder: Decoder;
+  rows: Tensor;
+}
+
+/** All [tokens]. */
+export interface TokenDivergence {
+  /** The KL, with its gradient for the student. */
+  divergence: Tensor;
+  /** The teacher's log-prob of each token, and 1 where it is the teacher's likeliest. */
+  teacherLogp: Tensor;
+  agrees: Tensor;
+}
+
+/** A frozen decoder's hidden states before the tokens at these packed positions. */
+export function frozenRows(decoder: Decoder, batch: PackedBatch, tokens: ArrayLike<number>): Tensor {
+  return scope(() => noGrad(() => rowsBefore(decoder.forward(batch), batch, tokens)));
+}
+
+/**
+ * The divergence of each token's distribution from the teacher's; `targets` are the tokens' ids. A teacher's head may be filled up to a
+ * larger size with rows that stand for no token: its distribution is then that over the student's.
+ */
+export function tokenDivergence(
+  student: DecoderRows,
+  teacher: DecoderRows,
+  targets: Tensor,
+  options: DivergenceOptions = {},
+): TokenDivergence {
+  const [own, theirs] = [student.decoder.headRows(student.rows), teacher.decoder.headRows(teacher.rows)];
+  const size = own.weight.size(0);
+  const weight = theirs.weight.size(0) > size ? theirs.weight.narrow(0, 0, size) : theirs.weight;
+  return linearDivergence(own, { hidden: theirs.hidden, weight }, targets, options);
 }

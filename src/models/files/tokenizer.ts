@@ -58,12 +58,20 @@ export function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
 export async function checkTokenizer(source: TokenizerSource, tokenizer: Tokenizer): Promise<void> {
   if (source.tokenizer === undefined || source.fromConfig !== undefined) return;
   const own = await loadTokenizer({ model: source.model }).catch(() => undefined);
-  if (own === undefined || own.fingerprint === tokenizer.fingerprint) return;
-  const common = Math.min(own.vocabSize, tokenizer.vocabSize);
-  const other = Array.from({ length: common }, (_, id) => id).filter((id) => own.token(id) !== tokenizer.token(id));
-  if (other.length <= common / 100) return;
-  const [id = 0] = other;
+  const difference = own && tokenDifference(tokenizer, own);
+  if (difference === undefined) return;
   throw new UserError(
-    `The tokenizer ${source.tokenizer} is not the one that ${source.model} was trained with: ${other.length} of ${common} tokens differ (${id} is ${JSON.stringify(tokenizer.token(id))} here and ${JSON.stringify(own.token(id))} there).`,
+    `The tokenizer ${source.tokenizer} is not the one that ${source.model} was trained with: ${difference}.`,
   );
+}
+
+/** How two tokenizers of different families differ; undefined where they are of one. */
+export function tokenDifference(here: Tokenizer, there: Tokenizer): string | undefined {
+  if (here.fingerprint === there.fingerprint) return undefined;
+  const common = Math.min(here.vocabSize, there.vocabSize);
+  const other = Array.from({ length: common }, (_, id) => id).filter((id) => there.token(id) !== here.token(id));
+  if (other.length <= common / 100) return undefined;
+  const [id = 0] = other;
+  const token = (tokenizer: Tokenizer) => JSON.stringify(tokenizer.token(id));
+  return `${other.length} of ${common} tokens differ (${id} is ${token(here)} here and ${token(there)} there)`;
 }

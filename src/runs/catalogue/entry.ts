@@ -126,7 +126,8 @@ export function bytesBelow(path: string): number {
 }
 
 const tellingMetrics = [
-  ...['eval/accuracy', 'eval/reward', 'eval/loss', 'train/accuracy', 'train/reward', 'train/loss'],
+  ...['eval/accuracy', 'eval/teacher_kl', 'eval/reward', 'eval/loss'],
+  ...['train/accuracy', 'train/teacher_kl', 'train/reward', 'train/loss'],
 ];
 const tailBytes = 64 << 10;
 

@@ -78,11 +78,11 @@ export async function toPng(chart: Chart, options: { scale?: number } = {}): Pro
 }
 
 /** These panels come first, in this order. */
-const foremost = ['loss', 'accuracy', 'reward', 'grad_norm', 'lr', 'kl', 'entropy', 'margin'];
+const foremost = ['loss', 'accuracy', 'reward', 'teacher_kl', 'grad_norm', 'lr', 'kl', 'entropy', 'margin'];
 /** Metrics without a panel: duplicates of others and bookkeeping. */
 const left =
   /_by_examples$|^(reward_mean|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|step_time|grad_clipped|time|examples|tokens|skipped_steps)$/;
-const shares = /(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|proper_ending_rate)$/;
+const shares = /(^|_)(accuracy|agreement|ended|clip_fraction|pass_at_\d+|proper_ending_rate)$/;
 /** Metrics that a schedule or a controller sets. */
 const set = /^(lr|kl_coef|level_.*)$/;
 const mostPanels = 12;

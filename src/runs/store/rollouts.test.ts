@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -181,6 +181,29 @@ describe('rollouts.db', () => {
     mkdirSync(`${path}-wal`);
     using reader = openRollouts(path);
     expect(reader.query().length).toBe(1);
+  });
+
+  it("is read in another user's folder", async () => {
+    const place = join(folder, 'theirs');
+    const path = join(place, 'rollouts.db');
+    const store = await RolloutStore.open(path);
+    await store.add([rollout(1, 0, 0.5)]);
+    await store.close();
+    const database = new DatabaseSync(path);
+    database.exec('pragma journal_mode = wal');
+    database.close();
+    chmodSync(folder, 0o755);
+    chmodSync(path, 0o644);
+    chmodSync(place, 0o555);
+    const isRoot = process.geteuid?.() === 0;
+    if (isRoot) process.seteuid?.(65534);
+    try {
+      using reader = openRollouts(path);
+      expect(reader.query().length).toBe(1);
+    } finally {
+      if (isRoot) process.seteuid?.(0);
+      chmodSync(place, 0o755);
+    }
   });
 
   it('says what to do about a damaged database', async () => {

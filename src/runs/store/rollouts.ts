@@ -278,7 +278,8 @@ export class RolloutReader implements Disposable {
   }
 }
 
-const cannotOpen = 14; // SQLITE_CANTOPEN
+/** What SQLite says where no log can be made: CANTOPEN on a read-only disk, READONLY_DIRECTORY in another user's folder. */
+const noLog = [14, 1544];
 
 /**
  * A database in WAL mode can be opened only where the index of its log can be written beside it. Where it cannot (an archive, a
@@ -288,13 +289,13 @@ function openForReading(path: string): DatabaseSync {
   try {
     return probed(path);
   } catch (error) {
-    if ((error as { errcode?: number }).errcode !== cannotOpen || !statSync(path).isFile())
+    if (!noLog.includes((error as { errcode?: number }).errcode ?? 0) || !statSync(path).isFile())
       throw unreadable(path, error);
   }
   const log = statSync(`${path}-wal`, { throwIfNoEntry: false });
   if (log?.isFile() && log.size > 0)
     throw new UserError(
-      `${path} was not closed by the run that wrote it, and its folder is read-only: a part of it is still in ${basename(path)}-wal. Copy both to a folder that can be written, and read them there.`,
+      `${path} was not closed by the run that wrote it, and its folder cannot be written: a part of it is still in ${basename(path)}-wal. Copy both to a folder that can be written, and read them there.`,
     );
   try {
     return probed(`${pathToFileURL(path)}?immutable=1`);

@@ -52,6 +52,7 @@ export interface RolloutTokens {
   completionIds: Int32Array;
   /** Log-probs under the weights that sampled, at the sampling temperature. */
   logprobs: Float32Array;
+  /** Under the frozen model that the policy is compared with: its reference, or its teacher. */
   refLogprobs?: Float32Array;
   values?: Float32Array;
   /** Per-token advantages, where they differ along a response (GAE). */

@@ -114,7 +114,8 @@ function fill(axis: number[], column: Column | undefined, counted: (value: numbe
 }
 
 const first = [
-  ...['eval/accuracy', 'train/accuracy', 'eval/reward', 'train/reward', 'train/loss', 'eval/loss', 'train/kl'],
+  ...['eval/accuracy', 'train/accuracy', 'eval/teacher_kl', 'train/teacher_kl', 'eval/reward', 'train/reward'],
+  ...['train/loss', 'eval/loss', 'train/kl'],
   ...['train/entropy', 'train/length_mean', 'train/clip_fraction', 'train/grad_norm', 'train/lr'],
 ];
 

@@ -47,7 +47,8 @@ async function checkedOnce(verb: TrainVerb, values: Values, places: ModelPlaces,
 }
 
 /** Without these the rest would be checked against another model, other data or another algorithm. */
-const deciding = /^(model|dataset|tokenizer|fromConfig|refModel|rewardModelPath|algorithm|loss|type|resumeFrom)$/;
+const deciding =
+  /^(model|dataset|tokenizer|fromConfig|refModel|teacher|rewardModelPath|algorithm|loss|type|resumeFrom)$/;
 /** Checked by themselves, whatever the algorithm is. */
 const independent = /^(task|dataset|lr|batchSize|gradAccum|maxSteps|epochs|seed)$/;
 const mostRounds = 6;

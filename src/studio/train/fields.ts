@@ -13,6 +13,7 @@ const usual = new Set([
     'task',
     'env',
     'algorithm',
+    'teacher',
     'loss',
     'type',
     'rewardModelPath',

@@ -32,18 +32,26 @@ const sumOver = (batches: readonly Batch[], count: (batch: Batch) => number) =>
 
 export type SftObjective = Objective<{ tokens: number }>;
 
-/** Token-mean NLL of the tokens under the mask, or of all tokens. */
-export function sftObjective(model: Model, { allTokens = false } = {}): SftObjective {
+/** A loss over the tokens that are trained on: those under the mask, or all. `lossOf` is given their packed positions. */
+export function tokenObjective(
+  allTokens: boolean,
+  lossOf: (hidden: Tensor, packed: PackedBatch, tokens: number[], totals: { tokens: number }) => LossResult,
+): SftObjective {
   const learnt = (batch: Batch) =>
     scoredTokens(Array.from(batch.cuSeqlens), allTokens ? new Uint8Array(batch.tokens).fill(1) : batch.lossMask);
   return {
     sharesPrompts: false,
     totals: (batches) => ({ tokens: sumOver(batches, (batch) => learnt(batch).length) }),
-    loss(hidden, packed, batch, totals) {
-      const { logp, entropy } = tokenLogprobs(model.decoder, hidden, packed, learnt(batch));
-      return sftLoss({ lp: logp, entropy }, totals);
-    },
+    loss: (hidden, packed, batch, totals) => lossOf(hidden, packed, learnt(batch), totals),
   };
+}
+
+/** Token-mean NLL. */
+export function sftObjective(model: Model, { allTokens = false } = {}): SftObjective {
+  return tokenObjective(allTokens, (hidden, packed, tokens, totals) => {
+    const { logp, entropy } = tokenLogprobs(model.decoder, hidden, packed, tokens);
+    return sftLoss({ lp: logp, entropy }, totals);
+  });
 }
 
 /** Bradley–Terry on the head's score at the last token; both responses of a pair are in the same batch. */

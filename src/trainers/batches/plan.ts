@@ -116,19 +116,20 @@ function describeLength({ positions, maxLength = 0 }: TrainingPlan): string[] {
   ];
 }
 
-/** The plan as text. */
-export function describePlan(plan: TrainingPlan): string {
+/** The plan as text; `more` is what is in memory besides training, in bytes by name. */
+export function describePlan(plan: TrainingPlan, more: Readonly<Record<string, number>> = {}): string {
   const { model, memory, data, steps } = plan;
   const part = ({ examples, tokens, dropped, badRows }: DataCount) => {
     const reasons = Object.entries(dropped).map(([reason, count]) => `${reason} ${number(count)}`);
     if (badRows > 0) reasons.push(`broken rows ${number(badRows)}`);
     return `${number(examples)} examples, ${number(tokens)} tokens${reasons.length > 0 ? `; left out: ${reasons.join(', ')}` : ''}`;
   };
+  const besides = Object.values(more).reduce((sum, bytes) => sum + bytes, 0);
   const lines = [
     `Model     ${model.name}: ${model.family}, ${number(memory.parameters)} parameters (${number(memory.trainable)} trained), ${model.dtype} on ${model.device}`,
-    `Memory    ${describeMemory(memory)}`,
+    `Memory    ${describeMemory(memory, more)}`,
     ...describeChoices(plan),
-    ...describeRanks(plan),
+    ...describeRanks(plan, besides),
     ...describeLength(plan),
     `Data      ${part(data.train)}`,
     ...(data.validation === undefined ? [] : [`Held out  ${part(data.validation)}`]),

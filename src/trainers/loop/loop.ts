@@ -58,10 +58,12 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
   }
 }
 
-/** A policy's loss does not show whether it learns, so reward and accuracy are shown instead. */
+/** A policy's loss does not show whether it learns, so what it learns from is shown instead: its teacher, or rewards. */
 function report(bar: ProgressTask | undefined, { metrics }: TrainStep): void {
-  const shown = metrics['train/reward'] === undefined ? ['loss', 'accuracy', 'lr'] : ['reward', 'accuracy', 'lr'];
-  const values = shown.map((name) => [name, metrics[`train/${name}`]]).filter(([, value]) => value !== undefined);
+  const first = ['teacher_kl', 'reward'].find((name) => metrics[`train/${name}`] !== undefined) ?? 'loss';
+  const values = [first, 'accuracy', 'lr']
+    .map((name) => [name, metrics[`train/${name}`]])
+    .filter(([, value]) => value !== undefined);
   bar?.advance(1, Object.fromEntries(values));
 }
 

@@ -1,6 +1,13 @@
 /** Computes the advantages of a step's rollouts from their rewards. */
-import { inMixedGroup, type PolicyAlgorithm, type PolicyOptions, policyAdvantages } from '../../algorithms/index.ts';
+import {
+  bestOfGroup,
+  inMixedGroup,
+  type PolicyAlgorithm,
+  type PolicyOptions,
+  policyAdvantages,
+} from '../../algorithms/index.ts';
 import { packedNumbers, type Rollout } from '../../rollouts/rollout.ts';
+import { teacherGap } from '../teacher/responses.ts';
 
 /** Sets `advantages`, `advantage` and, with a critic, `returns` of every rollout. */
 export function computeAdvantages(
@@ -17,6 +24,7 @@ export function computeAdvantages(
     lengths: rollouts.map(({ responseIds }) => responseIds.length),
     ...(known ? { correct: rollouts.map(({ correct }) => Number(correct)) } : {}),
     ...(first.lpRef === undefined ? {} : { k1: packedNumbers(rollouts, tokenKl) }),
+    ...(first.lpTeacher === undefined ? {} : { teacher: packedNumbers(rollouts, teacherGap) }),
     ...(first.values === undefined ? {} : { values: packedNumbers(rollouts, ({ values }) => values) }),
   });
   let start = 0;
@@ -40,6 +48,25 @@ export function dropUniformGroups(rollouts: readonly Rollout[]): Rollout[] {
   return rollouts.filter((_, i) => kept[i]);
 }
 
+/** The rollouts that are trained on: without uniform groups where those are dropped, and the best of each where it is kept alone. */
+export function trainedRollouts(
+  { keeps }: PolicyAlgorithm,
+  { dropEqualGroups }: PolicyOptions,
+  rollouts: readonly Rollout[],
+): Rollout[] {
+  const mixed = dropEqualGroups ? dropUniformGroups(rollouts) : [...rollouts];
+  if (keeps === 'all') return mixed;
+  const kept = bestOfGroup(
+    mixed.map(({ reward }) => reward),
+    mixed.map(({ group }) => group),
+  );
+  return mixed.filter((_, i) => kept[i]);
+}
+
+/** Whether rollouts may be left out once their rewards are known. */
+export const leavesOut = ({ keeps }: PolicyAlgorithm, { dropEqualGroups }: PolicyOptions): boolean =>
+  dropEqualGroups || keeps !== 'all';
+
 /** Mean over responses of Σ_t lpOld − lpRef. */
 export function responseKl(rollouts: readonly Rollout[]): number {
   const sums = rollouts.map((rollout) => {
@@ -58,5 +85,6 @@ function tokenKl({ lpOld, lpRef }: Rollout): Float64Array {
   return k1;
 }
 
-/** Whether advantages wait for what a reference or a critic says of the rollouts. */
-export const needsMeasures = ({ klIn, needsValue }: PolicyAlgorithm): boolean => klIn === 'reward' || needsValue;
+/** Whether advantages wait for what a reference, a critic or a teacher says of the rollouts. */
+export const needsMeasures = ({ klIn, needsValue, needsTeacher }: PolicyAlgorithm): boolean =>
+  klIn === 'reward' || needsValue || needsTeacher;

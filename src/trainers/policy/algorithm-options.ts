@@ -57,6 +57,10 @@ export function algorithmFields() {
     overlongRamp: of(share(), 'penalty ramp before max-new-tokens, as a share of it'),
     tauPositive: of(amount(), "temperature of SAPO's gate where the advantage is positive"),
     tauNegative: of(amount(), 'the same where it is negative'),
+    distillAs: of(
+      z.enum(['loss', 'advantage']),
+      "how a teacher is learnt from: loss is the KL over the whole vocabulary at every token, advantage its log-prob of the sampled token less the policy's",
+    ),
   };
 }
 
@@ -67,7 +71,8 @@ export function algorithmOf(config: AlgorithmConfig): { algorithm: PolicyAlgorit
   const algorithm = policyAlgorithm(config.algorithm);
   const { cliprange, clipLow = cliprange, clipHigh = cliprange, lam: lambda } = config;
   const { klCoef, klEstimator, klTimesRatio, aggregation, entropyCoef, valueCoef, valueClip, gamma, whiten } = config;
-  const { ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative } = config;
+  const { ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative, distillAs } =
+    config;
   const options = policyOptions(algorithm, {
     klCoef,
     klEstimator,
@@ -88,6 +93,7 @@ export function algorithmOf(config: AlgorithmConfig): { algorithm: PolicyAlgorit
     overlongRamp,
     tauPositive,
     tauNegative,
+    distillAs,
   });
   return { algorithm, options };
 }

@@ -11,6 +11,7 @@ import { cacheDtypes } from '../../models/index.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
 import { taskNames } from '../../tasks/index.ts';
 import { modelFields, quantTypeField, scoringPrecisionField } from '../fields.ts';
+import { teacherFields } from '../teacher/options.ts';
 import { algorithmFields, algorithmOf } from './algorithm-options.ts';
 import { policyRules } from './rules.ts';
 
@@ -59,6 +60,7 @@ const shape = z.object({
     fixed: 'model',
   }),
   refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.algorithm),
+  ...teacherFields(group.algorithm),
   oldLogprobs: field(z.enum(['sampler', 'trainer']).default('sampler'), {
     description: 'lpOld as sampled, or recomputed by the trainer before the first update (the ratio is then exactly 1)',
     group: group.algorithm,
@@ -273,8 +275,8 @@ export type PolicyConfig = z.output<typeof policySchema>;
 export type PolicyInput = z.input<typeof policySchema>;
 
 /** Whether a lone response has nothing to be compared with, so that it would never teach anything. */
-function comparesWithinGroup({ advantage }: PolicyAlgorithm): boolean {
-  return ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
+function comparesWithinGroup({ advantage, keeps }: PolicyAlgorithm): boolean {
+  return keeps === 'best' || ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
 }
 
 export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rmPrecision' | 'rewardModelPath'>): void {
@@ -317,6 +319,10 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
   if (config.refQuantType !== undefined && !usesReference(algorithm, options))
     throw new UserError(
       `--ref-quant-type ${config.refQuantType}: there is no reference to quantise, since the KL to it has no weight (--kl-coef).`,
+    );
+  if (algorithm.needsTeacher && config.teacher === undefined)
+    throw new UserError(
+      `${algorithm.name} learns from a teacher: name a model with the same tokenizer that is better at it with --teacher.`,
     );
   if (config.groupSize < 2 && comparesWithinGroup(algorithm))
     throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);

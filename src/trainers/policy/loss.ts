@@ -5,13 +5,16 @@ import {
   type PolicyOptions,
   type StepTotals,
   segmentsOf,
+  usesTeacherKl,
 } from '../../algorithms/index.ts';
+import { AttuneError } from '../../errors.ts';
 import { packResponses } from '../../models/decoder/responses.ts';
 import { type Model, tokenLogprobs } from '../../models/index.ts';
 import { packedTensor } from '../../rollouts/batches.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { BatchMetrics } from '../loop/task.ts';
+import { compareWithTeacher, comparisonMetrics, teacherRows } from '../teacher/responses.ts';
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { startSamplerGap } from './sampler-gap.ts';
@@ -25,6 +28,8 @@ export interface LossContext {
   options: PolicyOptions;
   model: Model;
   critic: Critic | null;
+  /** null if the algorithm needs none. */
+  teacher?: Model | null;
   step: number;
   /** The denominators of the whole update. */
   totals: StepTotals;
@@ -37,6 +42,8 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
   const { algorithm, options, config, critic, totals } = context;
   const { decoder } = context.model;
   const packed = packResponses(rollouts, decoder);
+  // Before the policy's own activations are in memory.
+  const teacher = usesTeacherKl(algorithm, options) ? taught(rollouts, context) : null;
   let metrics: Metrics = {};
   let gap: ReturnType<typeof startSamplerGap> | undefined;
   const loss = decoder.backward(
@@ -59,13 +66,20 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
         valuesOld: of(({ values }) => values),
         returns: of(({ returns }) => returns),
       };
-      const result = algorithm.loss({ ...batch, ...value }, options, totals);
-      metrics = result.metrics;
+      const compared = teacher && compareWithTeacher(context.model, packed, hidden, teacher, config.temperature);
+      const distilled = compared && { teacherKl: compared.divergence };
+      const result = algorithm.loss({ ...batch, ...value, ...distilled }, options, totals);
+      metrics = { ...result.metrics, ...(compared && comparisonMetrics(compared, totals)) };
       return result.loss;
     },
     { checkpointing: config.gradientCheckpointing },
   );
   return { ...metrics, ...gap?.read(), loss };
+}
+
+function taught(rollouts: readonly Rollout[], { teacher, algorithm }: LossContext): { model: Model; rows: Tensor } {
+  if (!teacher) throw new AttuneError(`${algorithm.name} learns from a teacher, and there is none.`);
+  return { model: teacher, rows: teacherRows(teacher, rollouts) };
 }
 
 /**

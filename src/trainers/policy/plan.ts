@@ -15,6 +15,7 @@ import { checkHeldOut } from '../loop/best.ts';
 import { checkPlace } from '../loop/same-data.ts';
 import { type ModelPlan, modelPlan, type PlanOptions } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
+import { checkTeacher, hasTeacher, teachingMemory } from '../teacher/teacher.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig } from './config.ts';
 import { checkGivenRewards } from './rules.ts';
@@ -25,7 +26,7 @@ export function promptsWithin(config: PolicyConfig, positions: number): PolicyCo
   const room = positions - config.maxNewTokens;
   if (room < 1)
     throw new UserError(
-      `--max-new-tokens ${config.maxNewTokens}: the model has ${positions} positions for prompt and response together.`,
+      `--max-new-tokens ${config.maxNewTokens}: there are ${positions} positions for prompt and response together in the model${config.teacher === undefined ? '' : ' or its teacher'}.`,
     );
   return { ...config, promptMaxLength: Math.min(config.promptMaxLength, room) };
 }
@@ -53,6 +54,8 @@ async function describeReference(config: PolicyConfig): Promise<string> {
   return `${config.refModel ?? 'a second copy'}${config.refQuantType === undefined ? '' : `, ${config.refQuantType}`}`;
 }
 
+const sumOf = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0);
+
 /** Keys and values of all responses that are sampled at the same time, each as long as it may become. */
 function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
   // Each rank samples its part of them.
@@ -62,7 +65,7 @@ function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
 }
 
 /** A critic of its own, whose size the plan does not know. */
-const besides = ({ valueBackbone }: PolicyConfig) => (valueBackbone === 'own' ? '; the critic besides' : '');
+const ownCritic = ({ valueBackbone }: PolicyConfig) => (valueBackbone === 'own' ? '; the critic besides' : '');
 
 export interface PolicyPlanOptions extends Pick<PlanOptions, 'progress' | 'refuse'> {
   /** Where the options come from, for what is refused only where it was given. */
@@ -88,7 +91,12 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
     refuse,
     ...(config.refQuantType === undefined ? {} : { referenceQuantType: config.refQuantType }),
   });
-  const within = promptsWithin(config, planned.positions);
+  const { vocabSize } = planned;
+  const { device, dtype } = planned.model;
+  const student = { tokenizer, vocabSize, dtype, device };
+  const taught = algorithm.needsTeacher && hasTeacher(config);
+  const teacher = taught ? await checkTeacher(config, student, { progress }) : null;
+  const within = promptsWithin(config, Math.min(planned.positions, teacher?.positions ?? planned.positions));
   using environments = await openedEnvironments(config);
   const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress, environments });
   episodePlayer(config, tokenizer);
@@ -106,8 +114,13 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
     await checkPlace({ path: resume.path, task }, { allowChangedData: config.allowChangedData, progress });
   }
   const cache = cacheBytes(within, planned);
-  const { device } = planned.model;
-  const judge = await checkReward(config, { device, prompts: [...train, ...evaluation], progress });
+  const prompted = [...train, ...evaluation];
+  const judge = await checkReward(config, { device, prompts: prompted, progress, optional: algorithm.needsTeacher });
+  const besides = {
+    'cache of the sampler': cache,
+    ...(judge > 0 ? { 'reward model': judge } : {}),
+    ...(teacher === null ? {} : teachingMemory(teacher, student, config.microBatchTokens)),
+  };
   const updates = algorithmOptions.ppoEpochs * config.nMinibatches;
   return [
     `${algorithm.name}: ${algorithm.summary}`,
@@ -115,9 +128,13 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
     ...(config.env === undefined ? [] : [`episodes: ${config.env}, up to ${counted(config.maxTurns, 'turn')}`]),
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
-    `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cache, ...(judge > 0 ? { 'reward model': judge } : {}) })}${besides(config)}`,
+    `memory: ${describeMemory(planned.memory, besides)}${ownCritic(config)}`,
     ...describeChoices(planned).map((line) => line.replace(/^QLoRA +/, 'memory with adapters: ')),
-    ...describeRanks(planned, cache + judge).map((line) => line.replace(/^Ranks +/, 'ranks: ')),
+    ...describeRanks(planned, sumOf(Object.values(besides))).map((line) => line.replace(/^Ranks +/, 'ranks: ')),
     `reference: ${usesReference(algorithm, algorithmOptions) ? await describeReference(config) : 'none'}`,
+    ...(teacher === null ? [] : [`teacher: ${describeTeacher(config)}`]),
   ].join('\n');
 }
+
+const describeTeacher = ({ teacher, teacherQuantType: type }: PolicyConfig) =>
+  `${teacher}${type === undefined ? '' : `, ${type}`}`;

@@ -18,7 +18,7 @@ import { type RewardFunction, type RewardScorer, rewardFunction } from '../../re
 import { anyScorer } from '../../rewards/scorer.ts';
 import { episodePlayer } from '../../rollouts/episodes/player.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
-import { withOtherNames } from '../../rollouts/metrics.ts';
+import { withOtherNames, withoutRewards } from '../../rollouts/metrics.ts';
 import { openedEnvironments, openPrompts } from '../../rollouts/opening.ts';
 import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
@@ -37,7 +37,9 @@ import { type StepOf, type Training, trainingOf } from '../loop/training.ts';
 import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/training-run.ts';
 import { openReference } from '../reference/open.ts';
 import { loadForTraining } from '../setup.ts';
-import { algorithmOf } from './algorithm-options.ts';
+import { evaluateAgainstTeacher } from '../teacher/responses.ts';
+import { hasTeacher, openTeacher } from '../teacher/teacher.ts';
+import { type AlgorithmConfig, algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './config.ts';
 import { Critic } from './critic.ts';
 import { checkReference, promptsWithin } from './plan.ts';
@@ -58,7 +60,7 @@ export interface PolicyTrainerOptions extends TrainerOptions {
   onRewardFailure?: (error: Error) => void;
 }
 
-/** A step of policy training. `accuracy` is there if a verifier or known answers are. */
+/** A step of policy training. `accuracy` is there if a verifier or known answers are; with a teacher and no reward there is no `reward`. */
 export type PolicyStep = StepOf<
   'reward' | 'reward_std' | 'length_mean' | 'ended' | 'policy_loss',
   'reward' | 'length_mean'
@@ -115,20 +117,25 @@ export function startPolicy(
     });
     freed.use(model);
     model.train(false);
-    const { maxPositions } = model.decoder.spec;
+    const taught = algorithm.needsTeacher && hasTeacher(config);
+    const teacher = taught ? await openTeacher(config, model, tokenizer, { progress }) : null;
+    opened.defer(() => teacher?.dispose());
+    // Both read the same tokens.
+    const positions = Math.min(...[model, teacher ?? model].map(({ decoder }) => decoder.spec.maxPositions));
     const environments = await openedEnvironments(config);
     opened.defer(() => environments?.dispose());
     const player = episodePlayer(config, tokenizer, options.onRewardFailure);
-    const { prompts, train, evaluation } = await openPrompts(promptsWithin(config, maxPositions), tokenizer, {
-      rows: options.dataset,
-      environments,
-      progress,
-    });
+    const within = promptsWithin(config, positions);
+    const opening = { rows: options.dataset, environments, progress };
+    const { prompts, train, evaluation } = await openPrompts(within, tokenizer, opening);
     const extra = (options.rewards ?? []).map((reward, i) =>
       typeof reward === 'function' ? rewardFunction(reward, { name: reward.name || `function_${i}` }) : reward,
     );
     const onFailure = options.onRewardFailure;
-    const scorer = await configuredScorer(config, { device, prompts: [...train, ...evaluation], extra, onFailure });
+    const scorer = await configuredScorer(config, {
+      ...{ device, prompts: [...train, ...evaluation], extra, onFailure },
+      optional: algorithm.needsTeacher,
+    });
     opened.defer(() => scorer.dispose?.());
     const compares = usesReference(algorithm, algorithmOptions);
     const reference = compares ? await openReference({ config, policy: model }) : null;
@@ -161,6 +168,7 @@ export function startPolicy(
       sampler,
       reference,
       critic,
+      teacher,
       prompts,
       scorer,
       player,
@@ -180,9 +188,10 @@ export function startPolicy(
       // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.
       const scoring = { temperature: config.temperature, microBatchTokens: config.microBatchTokens };
       if (reference !== null) metrics.kl = await meanTokenKl(model, reference, greedy, scoring);
+      if (teacher !== null) Object.assign(metrics, await evaluateAgainstTeacher(model, teacher, greedy, scoring));
       // What an error bar of their means needs.
       Object.assign(metrics, { examples: greedy.length, reward_std: stdOf(greedy.map(({ score }) => score)) });
-      return withOtherNames(metrics);
+      return withOtherNames(teacher === null ? metrics : withoutRewards(metrics, scorer));
     }
 
     const parts = await trainingParts(run, {
@@ -192,9 +201,9 @@ export function startPolicy(
       task,
       model,
       tokenizer,
-      judged: policyJudged,
+      judged: policyJudged(config),
       label: algorithm.name,
-      named: resume && (() => namedPrompts(resume, tokenizer, maxPositions)),
+      named: resume && (() => namedPrompts(resume, tokenizer, positions)),
       world,
       after: async () => {
         if (task.scored.truncated > 0)
@@ -219,13 +228,18 @@ export function startPolicy(
 }
 
 /** What its evaluations measure; which of the rest there are depends on the rewards, the tasks and --eval-samples. */
-export const policyJudged: Judged = {
-  metric: 'reward',
-  names: [
-    ...['reward', 'accuracy', 'length_mean', 'length_max', 'ended', 'kl', 'sampled_reward', 'reward_mean', 'kl_div'],
-    ...['completion_length_avg', 'completion_length_max', 'proper_ending_rate'],
-    ...[/^reward_/, /^accuracy_/, /^pass_at_/],
-  ],
+export const policyJudged = (config: AlgorithmConfig): Judged => {
+  const { needsTeacher } = algorithmOf(config).algorithm;
+  const taught = ['teacher_kl', 'teacher_response_kl', 'teacher_logprob', 'teacher_agreement'];
+  return {
+    metric: needsTeacher ? 'teacher_kl' : 'reward',
+    names: [
+      ...['reward', 'accuracy', 'length_mean', 'length_max', 'ended', 'kl', 'sampled_reward', 'reward_mean', 'kl_div'],
+      ...['completion_length_avg', 'completion_length_max', 'proper_ending_rate'],
+      ...(needsTeacher ? taught : []),
+      ...[/^reward_/, /^accuracy_/, /^pass_at_/],
+    ],
+  };
 };
 
 /** `length`: the tokens that the reward model reads; not known of a program's own scorer. */

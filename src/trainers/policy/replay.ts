@@ -13,13 +13,14 @@ import {
   type PolicyOptions,
   segmentsOf,
   stepTotals,
+  usesTeacherKl,
 } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import { minibatches, packedTensor } from '../../rollouts/batches.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
 import { openRun, type RolloutReader, resolveConfig } from '../../runs/index.ts';
 import { scope, type Tensor, zeros } from '../../tensor/index.ts';
-import { computeAdvantages, dropUniformGroups } from './advantages.ts';
+import { computeAdvantages, trainedRollouts } from './advantages.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { type PolicyConfig, policySchema } from './config.ts';
 
@@ -57,10 +58,14 @@ export function replayStep(folder: string, step: number): Replay {
       `${basename(folder)} has no metrics of step ${step}; it has steps 1 to ${run.metrics().at(-1)?.step ?? 0}.`,
     );
   const { algorithm, options: asked } = algorithmOf(config);
+  if (usesTeacherKl(algorithm, asked))
+    throw new UserError(
+      'The KL to the teacher over the whole vocabulary is not stored: such a step cannot be replayed. With --distill-as advantage one can.',
+    );
   const options = { ...asked, klCoef: row['train/kl_coef'] ?? asked.klCoef };
   using reader = run.rollouts();
-  const { rollouts, stored } = storedStep(reader, step);
-  const trained = options.dropEqualGroups ? dropUniformGroups(rollouts) : rollouts;
+  const { rollouts, stored } = storedStep(reader, step, algorithm);
+  const trained = trainedRollouts(algorithm, options, rollouts);
   computeAdvantages(algorithm, options, trained);
   const compared = rollouts.map((rollout, i) => ({ ...(stored[i] as StoredNumbers), replayed: rollout.advantage }));
   const advantageGap = Math.max(...compared.map((each) => Math.abs(each.stored - each.replayed)));
@@ -90,8 +95,12 @@ export interface StoredNumbers {
   stored: number;
 }
 
-/** The rollouts of a stored step. A row with index 0 begins the next prompt's group. */
-export function storedStep(reader: RolloutReader, step: number): { rollouts: Rollout[]; stored: StoredNumbers[] } {
+/** The rollouts of a stored step, as its algorithm wrote them. A row with index 0 begins the next prompt's group. */
+export function storedStep(
+  reader: RolloutReader,
+  step: number,
+  { needsTeacher }: Pick<PolicyAlgorithm, 'needsTeacher'>,
+): { rollouts: Rollout[]; stored: StoredNumbers[] } {
   const rows = reader.atStep(step);
   if (rows.length === 0) throw new UserError(`No rollouts of step ${step} are stored.`);
   let group = -1;
@@ -112,7 +121,7 @@ export function storedStep(reader: RolloutReader, step: number): { rollouts: Rol
       response: row.completion,
       ended: true,
       lpOld: tokens.logprobs,
-      lpRef: tokens.refLogprobs,
+      ...(needsTeacher ? { lpTeacher: tokens.refLogprobs } : { lpRef: tokens.refLogprobs }),
       values: tokens.values,
       reward: row.reward,
       score,

@@ -34,8 +34,10 @@ export async function writePolicyReport(folder: string): Promise<string> {
 export function headline(rows: readonly MetricRow[]): [figure: string, meaning: string] | undefined {
   for (const [metric, meaning] of [
     ['eval/accuracy', 'of held-out prompts answered right'],
+    ['eval/teacher_kl', 'nats from the teacher, a token, on held-out prompts'],
     ['eval/reward', 'reward on held-out prompts'],
     ['train/accuracy', 'of training responses right'],
+    ['train/teacher_kl', 'nats from the teacher, a token, in training'],
     ['train/reward', 'reward in training'],
   ] as const) {
     const values = rows.flatMap((row) => row[metric] ?? []);

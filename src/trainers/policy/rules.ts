@@ -1,5 +1,5 @@
 /** Which options of a policy run it would not read. What an algorithm does not read, `policyOptions` refuses. */
-import { usesReference } from '../../algorithms/index.ts';
+import { usesReference, usesTeacherKl } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import type { UnreadRule } from '../../runs/index.ts';
 import { bestRules, cadenceRules, loraRules } from '../rules.ts';
@@ -12,6 +12,10 @@ type Config = AlgorithmConfig &
     nMinibatches: number;
     klTarget: number;
     valueBackbone: string;
+    teacher?: string;
+    teacherQuantType?: string;
+    eosPenalty: number;
+    rewardNormalization: string;
     refModel?: string;
     task?: string;
     env?: string;
@@ -54,6 +58,11 @@ const comparesWithReference = (config: Config) => {
   return usesReference(algorithm, options);
 };
 
+const comparesWholeVocabulary = (config: Config) => {
+  const { algorithm, options } = algorithmOf(config);
+  return usesTeacherKl(algorithm, options);
+};
+
 const rolloutsOfStep = ({ batchSize, gradAccum, groupSize }: Config) => batchSize * gradAccum * groupSize;
 
 export const policyRules: readonly UnreadRule<Config>[] = [
@@ -84,6 +93,21 @@ export const policyRules: readonly UnreadRule<Config>[] = [
     options: ['valueBackbone'],
     unread: (config) => !algorithmOf(config).algorithm.needsValue,
     because: ({ algorithm }) => `${algorithm} learns no value`,
+  },
+  {
+    options: ['teacher', 'teacherQuantType'],
+    unread: (config) => !algorithmOf(config).algorithm.needsTeacher,
+    because: ({ algorithm }) => `${algorithm} learns from rewards; --algorithm opd learns from a teacher`,
+  },
+  {
+    options: ['eosPenalty', 'rewardNormalization'],
+    unread: (config) => algorithmOf(config).algorithm.needsTeacher,
+    because: ({ algorithm }) => `${algorithm} learns from its teacher, and rewards are only measured`,
+  },
+  {
+    options: ['truncatedRatio'],
+    unread: (config) => comparesWholeVocabulary(config),
+    because: 'the KL over the whole vocabulary has no ratio (--distill-as advantage has)',
   },
   {
     options: ['targetKl'],

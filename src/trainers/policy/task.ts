@@ -5,7 +5,14 @@
  * Between sampling and the losses rollouts are in host memory, so that they use no device memory and can be used
  * several times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
  */
-import { adaptedKlCoef, meanOf, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
+import {
+  adaptedKlCoef,
+  meanOf,
+  type PolicyAlgorithm,
+  type PolicyOptions,
+  stepTotals,
+  usesTeacherKl,
+} from '../../algorithms/index.ts';
 import { computeDealt, cutEvenly } from '../../dist/deal.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { packedTokens, type Started } from '../../models/decoder/responses.ts';
@@ -19,17 +26,26 @@ import {
   type Measuring,
   type RolloutPlayer,
 } from '../../rollouts/drawing.ts';
-import { rolloutMetrics, withOtherNames } from '../../rollouts/metrics.ts';
+import { rolloutMetrics, withOtherNames, withoutRewards } from '../../rollouts/metrics.ts';
 import { type PromptSource, reportSuccess } from '../../rollouts/prompts.ts';
 import { storedRollouts } from '../../rollouts/records.ts';
 import { type Rollout, type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
+import type { ConfiguredScorer } from '../../rollouts/scorer.ts';
 import { RewardShaper } from '../../rollouts/shaping.ts';
 import type { RolloutStore } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { Optimizer, StepContext, StepLimit, StepOutcome, TrainTask, Update } from '../loop/task.ts';
 import type { Reference } from '../reference/reference.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
-import { computeAdvantages, dropUniformGroups, needsMeasures, responseKl } from './advantages.ts';
+import { sampledTeacherMetrics } from '../teacher/responses.ts';
+import {
+  computeAdvantages,
+  dropUniformGroups,
+  leavesOut,
+  needsMeasures,
+  responseKl,
+  trainedRollouts,
+} from './advantages.ts';
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { backwardRollouts } from './loss.ts';
@@ -47,10 +63,11 @@ export interface PolicyParts {
   /** null if the algorithm needs none. */
   reference: Pick<Reference, 'use'> | null;
   critic: Critic | null;
+  teacher?: Model | null;
   prompts: PromptSource;
   /** This process alone unless given. */
   world?: World;
-  scorer: RewardScorer;
+  scorer: RewardScorer & Pick<ConfiguredScorer, 'isNone'>;
   /** Plays episodes of an environment in place of sampling single responses. */
   player?: RolloutPlayer;
   /** Names of those of its rewards that a program handed over. */
@@ -87,9 +104,10 @@ export class PolicyTask implements TrainTask {
     this.heldOutFingerprint = parts.heldOutFingerprint;
     this.evaluate = parts.evaluate;
     this.#klCoef = options.klCoef;
+    const measuredOnly = parts.algorithm.needsTeacher;
     this.#shaper = new RewardShaper({
-      normalization: config.rewardNormalization,
-      eosPenalty: config.eosPenalty,
+      normalization: measuredOnly ? 'none' : config.rewardNormalization,
+      eosPenalty: measuredOnly ? 0 : config.eosPenalty,
       overlongRamp: options.overlongRamp,
       maxNewTokens: config.maxNewTokens,
     });
@@ -117,13 +135,16 @@ export class PolicyTask implements TrainTask {
   }
 
   async step(number: number, { update, wholeWeights, signal }: StepContext): Promise<StepOutcome> {
-    const { algorithm, config, prompts, store } = this.#parts;
+    const { algorithm, config, prompts, scorer, store } = this.#parts;
     const started = performance.now();
     await wholeWeights();
     const { sampled, trained, asked, seconds } = await this.#sample(number, signal);
     const prepared = () => {
       computeAdvantages(algorithm, this.#options(), trained);
-      return rolloutMetrics(sampled, trained);
+      const metrics = rolloutMetrics(sampled, trained);
+      return algorithm.needsTeacher
+        ? { ...withoutRewards(metrics, scorer), ...sampledTeacherMetrics(trained) }
+        : metrics;
     };
     // Where nothing waits for the measures, while the device still computes them.
     const early = needsMeasures(algorithm) ? undefined : prepared();
@@ -153,7 +174,7 @@ export class PolicyTask implements TrainTask {
 
   /** Samples and scores responses; in several rounds if uniform groups are dropped. */
   async #sample(step: number, signal?: AbortSignal) {
-    const { config, options, prompts, sampler, tokenizer, scorer, player, world = soloWorld } = this.#parts;
+    const { algorithm, config, options, prompts, sampler, tokenizer, scorer, player, world = soloWorld } = this.#parts;
     const wanted = this.#promptsPerStep;
     const sampled: Rollout[] = [];
     let trained: Rollout[] = [];
@@ -184,15 +205,17 @@ export class PolicyTask implements TrainTask {
       // A signal may be aborted with any reason; the loop recognises an interrupt by its name.
       throw signal?.aborted ? new DOMException('interrupted', 'AbortError') : error;
     }
-    return { sampled, trained, asked, seconds };
+    return { sampled, trained: trainedRollouts(algorithm, options, trained), asked, seconds };
   }
 
   /** What is added to every rollout before the first update: see #measure. */
-  get #measures(): { reference: boolean; own: boolean; recompute: boolean } {
-    const { config, options, critic, reference } = this.#parts;
+  get #measures(): { any: boolean; teacher: Model | null; own: boolean; recompute: boolean } {
+    const { algorithm, config, options, critic, reference } = this.#parts;
     const severalUpdates = options.ppoEpochs * config.nMinibatches > 1;
     const recompute = config.oldLogprobs === 'trainer' && severalUpdates;
-    return { reference: reference !== null, own: critic !== null || recompute, recompute };
+    const own = critic !== null || recompute;
+    const teacher = usesTeacherKl(algorithm, options) ? null : (this.#parts.teacher ?? null);
+    return { any: reference !== null || teacher !== null || own, teacher, own, recompute };
   }
 
   /**
@@ -200,48 +223,48 @@ export class PolicyTask implements TrainTask {
    * micro-batches do not depend on the number of ranks.
    */
   get #measuresEarly(): boolean {
-    const { config, options, world = soloWorld } = this.#parts;
-    const { reference, own } = this.#measures;
+    const { algorithm, config, options, world = soloWorld } = this.#parts;
     return (
       process.env.ATTUNE_EARLY !== '0' &&
       world.size > 1 &&
       !config.exact &&
-      !options.dropEqualGroups &&
-      (reference || own)
+      !leavesOut(algorithm, options) &&
+      this.#measures.any
     );
   }
 
-  /** Log-probs under the reference, values and, if requested, the trainer's own log-probs, of each rollout. */
+  /** Log-probs under reference and teacher, values and, if requested, the trainer's own log-probs, of each rollout. */
   #measure = (part: readonly Rollout[]): Partial<Rollout>[] => this.#startMeasuring([part]).read();
 
   /** The same for several micro-batches, started only. */
   #startMeasuring(parts: readonly (readonly Rollout[])[]): Started<Partial<Rollout>[]> {
     const { config, model, critic, reference } = this.#parts;
-    const { own: isOwn, recompute } = this.#measures;
+    const { teacher, own: isOwn, recompute } = this.#measures;
     // All at once: an adapter may have to be swapped for the reference's.
     const frozen = reference?.use((other) => parts.map((part) => startScores(other, null, part, config)));
     const own = isOwn ? parts.map((part) => startScores(model, critic, part, config)) : undefined;
+    const taught = teacher && parts.map((part) => startScores(teacher, null, part, config));
     return {
       read: () =>
         parts.flatMap((part, p) => {
-          const [theirs, ours] = [frozen?.[p]?.read(), own?.[p]?.read()];
+          const [theirs, ours, teachers] = [frozen?.[p]?.read(), own?.[p]?.read(), taught?.[p]?.read()];
           return part.map((_, i) => ({
             ...(theirs === undefined ? {} : { lpRef: theirs.logprobs[i] }),
+            ...(teachers === undefined ? {} : { lpTeacher: teachers.logprobs[i] }),
             ...(ours?.values === undefined ? {} : { values: ours.values[i] }),
             ...(ours === undefined || !recompute ? {} : { lpTrainer: ours.logprobs[i] }),
           }));
         }),
       drop: () => {
-        for (const scores of [...(frozen ?? []), ...(own ?? [])]) scores.drop();
+        for (const scores of [...(frozen ?? []), ...(own ?? []), ...(taught ?? [])]) scores.drop();
       },
     };
   }
 
   /** One rank alone measures rollouts while their texts and scores are made, unless groups may be dropped before. */
   #startAhead = (rollouts: readonly Rollout[]): void => {
-    const { options, world = soloWorld } = this.#parts;
-    const { reference, own } = this.#measures;
-    if (world.size > 1 || options.dropEqualGroups || !(reference || own)) return;
+    const { algorithm, options, world = soloWorld } = this.#parts;
+    if (world.size > 1 || leavesOut(algorithm, options) || !this.#measures.any) return;
     this.#ahead = { rollouts, fields: this.#startMeasuring(this.#microBatches(rollouts)) };
   };
 
@@ -257,8 +280,7 @@ export class PolicyTask implements TrainTask {
 
   /** Measures all rollouts, dealt over the ranks, unless that was done or started early. */
   async #measureAll(rollouts: Rollout[]): Promise<void> {
-    const { reference, own } = this.#measures;
-    if (this.#measuresEarly || !(reference || own)) return;
+    if (this.#measuresEarly || !this.#measures.any) return;
     const { world = soloWorld } = this.#parts;
     const ahead = this.#ahead;
     this.#ahead = null;

@@ -6,14 +6,20 @@
  *     const { recorded, changed } = await whatIf('checkpoints/grpo/run', { step: 12, algorithm: 'dapo' });
  */
 import { join } from 'node:path';
-import { type PolicyAlgorithm, type PolicyOptions, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
+import {
+  type PolicyAlgorithm,
+  type PolicyOptions,
+  policyAlgorithms,
+  usesReference,
+  usesTeacherKl,
+} from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import { loadModel } from '../../models/index.ts';
 import { scoreLogprobs } from '../../rollouts/batches.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
 import { camelCase, type OpenRun, openRun, resolveConfig } from '../../runs/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
-import { computeAdvantages, dropUniformGroups } from './advantages.ts';
+import { computeAdvantages, trainedRollouts } from './advantages.ts';
 import { algorithmFields, algorithmOf } from './algorithm-options.ts';
 import { type PolicyConfig, policySchema } from './config.ts';
 import { batchOf, firstLosses, replayStep, storedStep } from './replay.ts';
@@ -95,15 +101,20 @@ export async function whatIf(folder: string, question: WhatIfQuestion): Promise<
     })),
     agrees: replayed.agrees,
     samplerGap: replayed.samplerGap,
-    algorithms: policyAlgorithms.map(({ name }) => name),
+    algorithms: answering(algorithmOf(own).algorithm),
     notes: [...new Set(notes)],
     ...(checkpoint === undefined ? {} : { checkpoint }),
   };
 }
 
+/** A teacher's log-probs are stored where the run itself had one. */
+const answering = (own: PolicyAlgorithm) =>
+  policyAlgorithms.filter(({ needsTeacher }) => own.needsTeacher || !needsTeacher).map(({ name }) => name);
+
 function readStep(run: OpenRun, step: number): ReturnType<typeof storedStep> {
   using reader = run.rollouts();
-  return storedStep(reader, step);
+  const { config } = resolveConfig(policySchema, { checkpoint: run.config });
+  return storedStep(reader, step, algorithmOf(config).algorithm);
 }
 
 /** Another algorithm brings its own options: those that the run was given for its algorithm do not carry over. */
@@ -136,7 +147,7 @@ function computed(
   const { algorithm, options: asked } = algorithmOf(config);
   const row = run?.metrics().find((metrics) => metrics.step === step);
   const options = known(algorithm, { ...asked, klCoef: row?.['train/kl_coef'] ?? asked.klCoef }, rollouts, notes);
-  const trained = options.dropEqualGroups ? dropUniformGroups(rollouts) : [...rollouts];
+  const trained = trainedRollouts(algorithm, options, rollouts);
   computeAdvantages(algorithm, options, trained);
   const logprobs = scored && new Map(rollouts.map((rollout, i) => [rollout, scored[i] as Float32Array]));
   const tokens = trained.length === 0 ? [] : perToken(algorithm, options, trained, logprobs);
@@ -173,6 +184,14 @@ function known(
   const [first] = rollouts;
   if (algorithm.needsValue && first?.values === undefined)
     throw new UserError(`${algorithm.name} needs a critic's values, and this run had no critic: they are not stored.`);
+  if (usesTeacherKl(algorithm, options))
+    throw new UserError(
+      `${algorithm.name} compares whole vocabularies with its teacher's, and these are not stored; --distill-as advantage takes what is.`,
+    );
+  if (algorithm.needsTeacher && first?.lpTeacher === undefined)
+    throw new UserError(
+      `${algorithm.name} needs a teacher's log-probs, and this run had no teacher: they are not stored.`,
+    );
   if (options.entropyCoef !== 0) notes.push('Entropies are not stored: the entropy bonus is left out.');
   if (options.overlongRamp !== 0)
     notes.push('Rewards are as they were recorded: a penalty for overlong responses is not added or taken away.');

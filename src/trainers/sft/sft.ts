@@ -8,6 +8,7 @@ import { z } from 'zod';
 import type { Shape, TokenStore } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
+import type { Progress } from '../../progress.ts';
 import {
   cadenceFields,
   field,
@@ -22,6 +23,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import { batchTask, evaluateBatches } from '../batches/batch-task.ts';
 import { evalSample } from '../batches/eval-sample.ts';
 import { type SftObjective, sftObjective } from '../batches/objectives.ts';
+import type { TrainingPlan } from '../batches/plan.ts';
 import { StepBatches } from '../batches/step-batches.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import { dataFields, modelFields } from '../fields.ts';
@@ -33,8 +35,12 @@ import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/trainin
 import { withinPositions } from '../model-plan.ts';
 import { bestRules, cadenceRules, dataRules, loraRules } from '../rules.ts';
 import { loadForTraining, openForTraining, sourceOf } from '../setup.ts';
+import { teacherFields } from '../teacher/options.ts';
+import { checkTeacher, hasTeacher, openTeacher, type TeachingOptions, teachingMemory } from '../teacher/teacher.ts';
+import { distillationObjective } from './distillation.ts';
 
 const group = 'SFT';
+const distillation = 'Distillation';
 
 const shape = z.object({
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
@@ -58,6 +64,21 @@ const shape = z.object({
     group,
   }),
   maxSteps: field(z.number().int().positive().optional(), { description: 'end after this many steps', group }),
+  ...teacherFields(distillation),
+  teacherTopK: field(z.number().int().min(0).default(64), {
+    description:
+      "the KL is over the teacher's so many likeliest tokens, and all others together as one; 0 = over every token by itself",
+    group: distillation,
+  }),
+  teacherTemperature: field(z.number().positive().default(1), {
+    description:
+      "temperature of both distributions in the KL, whose weight then grows by its square; higher shows more of the teacher's second choices",
+    group: distillation,
+  }),
+  distillShare: field(z.number().min(0).max(1).default(1), {
+    description: 'share α of the teacher in the loss, (1 − α)·NLL of the text + α·KL(teacher‖model)',
+    group: distillation,
+  }),
   evalNumBatches: field(z.number().int().positive().default(32), {
     picksHeldOut: true,
     description: 'batches per evaluation, drawn with replacement; all held-out examples once where they are fewer',
@@ -105,6 +126,11 @@ export const sftSchema = withRules(shape, [
     unread: ({ shape }) => shape === 'text',
     because: 'plain text has no turns',
   },
+  {
+    options: ['teacherQuantType', 'teacherTopK', 'teacherTemperature', 'distillShare'],
+    unread: ({ teacher }) => teacher === undefined,
+    because: 'there is no --teacher to learn from',
+  },
   { options: ['textColumn'], unread: ({ shape }) => shape === 'messages', because: 'chats are read, not texts' },
 ]);
 
@@ -114,7 +140,10 @@ export type SftConfig = z.output<typeof sftSchema>;
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
 /** What its evaluations measure. */
-export const sftJudged: Judged = { metric: 'loss', names: ['loss', 'perplexity', 'entropy'] };
+export const sftJudged = ({ teacher }: Pick<SftConfig, 'teacher'>): Judged => ({
+  metric: 'loss',
+  names: ['loss', 'perplexity', 'entropy', ...(teacher === undefined ? [] : ['teacher_kl', 'nll'])],
+});
 
 /** A step of supervised fine-tuning. */
 export type SftStep = StepOf<'loss', 'loss'>;
@@ -129,14 +158,19 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
   const { config } = resolved;
   return setUpTraining(config, async (opened, freed, world) => {
     sourceOf(config, options);
-    const { model, tokenizer } = await loadForTraining(config, {
-      progress: options.progress,
-      refuse: refusal(sftSchema, resolved),
-    });
+    const { progress } = options;
+    const { model, tokenizer } = await loadForTraining(config, { progress, refuse: refusal(sftSchema, resolved) });
     freed.use(model);
+    const teacher = hasTeacher(config)
+      ? await openTeacher(config, model, tokenizer, sftTeaching(config, progress))
+      : null;
+    opened.defer(() => teacher?.dispose());
     const data = await sftTokens(config, tokenizer, options);
     opened.defer(() => data.close());
-    const objective = sftObjective(model, { allTokens: !config.assistantOnly });
+    const objective =
+      teacher === null
+        ? sftObjective(model, { allTokens: !config.assistantOnly })
+        : distillationObjective(model, teacher, config);
     const { validation } = data;
     const task = batchTask({
       model,
@@ -160,7 +194,7 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
       task,
       model,
       tokenizer,
-      judged: sftJudged,
+      judged: sftJudged(config),
       label: 'sft',
       world,
     });
@@ -171,7 +205,34 @@ async function evaluateSft(config: SftConfig, model: Model, objective: SftObject
   const { evalBatchSize: batchSize, evalNumBatches: batches, seed } = config;
   const sample = await evalSample(store, { batchSize, batches, seed: seed + 1 });
   const metrics = await evaluateBatches(model, objective, sample);
-  return { ...metrics, perplexity: Math.exp(metrics.loss ?? Number.NaN) };
+  return { ...metrics, perplexity: Math.exp(metrics.nll ?? metrics.loss ?? Number.NaN) };
+}
+
+/** A model can be its own teacher where it is held to itself while it learns text. */
+const sftTeaching = (config: SftConfig, progress?: Progress): TeachingOptions => ({
+  progress,
+  mayBeStudent: config.distillShare < 1,
+});
+
+/** What the teacher of a planned run takes; nothing without one. */
+export async function sftTeacherMemory(
+  config: SftConfig,
+  tokenizer: Tokenizer,
+  { model: { dtype, device }, vocabSize, steps }: TrainingPlan,
+  progress?: Progress,
+): Promise<Record<string, number>> {
+  if (!hasTeacher(config)) return {};
+  const student = { tokenizer, vocabSize, dtype, device };
+  const found = await checkTeacher(config, student, sftTeaching(config, progress));
+  return teachingMemory(found, student, steps.tokensPerMicroBatch);
+}
+
+/** The teacher reads the same examples. */
+async function withinTeacher(config: SftConfig, progress?: Progress): Promise<SftConfig> {
+  const { teacher: model } = config;
+  if (model === undefined) return config;
+  const { maxLength } = await withinPositions({ ...config, model, fromConfig: undefined }, progress);
+  return { ...config, maxLength };
 }
 
 export function sftBatching(config: SftConfig) {
@@ -182,7 +243,7 @@ export function sftBatching(config: SftConfig) {
 
 /** Training and held-out tokens. */
 export async function sftTokens(asked: SftConfig, tokenizer: Tokenizer, options: TrainerOptions): Promise<TokenSets> {
-  const config = await withinPositions(asked, options.progress);
+  const config = await withinTeacher(await withinPositions(asked, options.progress), options.progress);
   const shape = config.shape === 'auto' ? undefined : (config.shape as Shape);
   const sets = await openForTraining(config, {
     given: options,

@@ -28,6 +28,38 @@ describe('compare', () => {
     });
   });
 
+  it('keeps the methods that have ended where the next is stopped before its first step', async () => {
+    writeFileSync(
+      join(folder, 'even.mjs'),
+      'export default (b) => b.map(({ response }) => (response.codePointAt(0) ?? 1) % 2);',
+    );
+    writeFileSync(
+      join(folder, 'few.jsonl'),
+      ['red', 'blue', 'yes', 'no', 'good'].map((prompt) => JSON.stringify({ prompt })).join('\n'),
+    );
+    const given: CompareInput = {
+      ...{ model: await tinyModel(join(folder, 'model')), methods: ['grpo', 'dpo'], promptFormat: 'raw' },
+      ...{ dataset: join(folder, 'few.jsonl'), rewardModule: join(folder, 'even.mjs'), steps: 2, judgements: 1 },
+      ...{
+        evalNumPrompts: 2,
+        evalSamples: 2,
+        groupSize: 4,
+        batchSize: 2,
+        gradAccum: 1,
+        maxNewTokens: 1,
+        eosPenalty: 0,
+      },
+      ...{ outputDir: join(folder, 'second-stopped'), topP: 1 },
+    };
+    const stop = new AbortController();
+    const { runs, folder: place } = await compareMethods(given, {
+      signal: stop.signal,
+      onRun: () => stop.abort('SIGINT'),
+    });
+    expect(runs.map(({ method }) => method)).toEqual(['grpo']);
+    expect(existsSync(join(place, 'comparison', 'comparison_report.txt'))).toBe(true);
+  });
+
   it('runs policy and preference methods on one budget and judges them alike', async () => {
     const prompts = ['red', 'blue', 'yes', 'no', 'good', 'bad'].map((prompt) => JSON.stringify({ prompt }));
     writeFileSync(join(folder, 'prompts.jsonl'), prompts.join('\n'));
@@ -167,7 +199,8 @@ describe('compare', () => {
       { name: 'grpo', kind: 'policy' },
       { name: 'kto-pair', kind: 'preference' },
     ]);
-    expect(methodsOf(['all']).length).toBe(22);
+    expect(methodsOf(['all']).length).toBe(23);
+    expect(() => methodsOf(['gkd'])).toThrow(/opd learns from a teacher, not from the rewards/);
     expect(() => methodsOf(['grop'])).toThrow('Did you mean "grpo"');
   });
 

@@ -84,9 +84,13 @@ export async function compareMethods(input: CompareInput, options: CompareOption
       const wanted = methods.some(({ kind }) => kind === 'preference');
       const pairs = wanted ? await writePairs(config, seed, { model, tokenizer, scorer }) : undefined;
       for (const method of methods) {
-        const run = await runMethod(config, method, seed, { judge, before, pairs, options });
+        const run = await runMethod(config, method, seed, { judge, before, pairs, options }).catch((error: unknown) => {
+          // A method that is stopped before its first step throws what the signal was aborted with.
+          if (options.signal?.aborted && error === options.signal.reason) return undefined;
+          throw error;
+        });
         // An interrupted run is left out of the comparison.
-        if (await world.any(Boolean(options.signal?.aborted))) break comparison;
+        if (run === undefined || (await world.any(Boolean(options.signal?.aborted)))) break comparison;
         runs.push(run);
         options.onRun?.(run);
       }

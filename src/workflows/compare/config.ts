@@ -92,7 +92,7 @@ export type CompareConfig = z.output<typeof options>;
 export type CompareInput = z.input<typeof options>;
 
 const kinds = [
-  ['policy', policyAlgorithms],
+  ['policy', policyAlgorithms.filter(({ needsTeacher }) => !needsTeacher)],
   ['preference', preferenceLosses],
 ] as const;
 
@@ -107,6 +107,13 @@ export function methodsOf(names: readonly string[]): Method[] {
       if (found !== undefined) return [{ name: found.name, kind }];
     }
     const all = known.map(({ name }) => name);
+    const taught = policyAlgorithms.find(
+      ({ name, aliases, needsTeacher }) => needsTeacher && [name, ...aliases].includes(wanted),
+    );
+    if (taught !== undefined)
+      throw new UserError(
+        `${taught.name} learns from a teacher, not from the rewards that methods are compared by: attune train policy --algorithm ${taught.name} --teacher … trains it.`,
+      );
     throw new UserError(`There is no method "${asked}".${suggestion(wanted, all)} Known: ${all.join(', ')}.`);
   });
   checkOnce(

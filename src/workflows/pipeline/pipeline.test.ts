@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { preferenceRows } from '../../../tests/support/preference-rows.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { ConfigError, readMetrics } from '../../runs/index.ts';
@@ -16,7 +16,7 @@ const qwen = at('qwen');
 const gpt2 = at('gpt2');
 
 beforeAll(async () => {
-  process.env.ATTUNE_CACHE = at('cache');
+  vi.stubEnv('ATTUNE_CACHE', at('cache'));
   await tinyModel(qwen);
   await tinyModel(gpt2, { config: { model_type: 'gpt2' } });
   writeFileSync(
@@ -26,7 +26,10 @@ beforeAll(async () => {
       .join(''),
   );
 });
-afterAll(() => rmSync(folder, { recursive: true }));
+afterAll(() => {
+  vi.unstubAllEnvs();
+  rmSync(folder, { recursive: true });
+});
 
 const recipe = (
   given: Record<string, Record<string, unknown>> = {},
@@ -89,6 +92,22 @@ describe('a pipeline', () => {
     const config = recipe({ training: { output_dir: at('chosen') } }, { missing: at('nowhere'), qwen });
     await expect(train(config, { modelIndex: 0 })).rejects.toThrow(/nowhere/);
     await expect(train(config, { modelIndex: 7 })).rejects.toThrow(/0 missing, 1 qwen/);
+  });
+
+  it('that is stopped while it reads a model’s data is stopped, and has not failed', async () => {
+    const stop = new AbortController();
+    const start = (label: string) => {
+      if (label.startsWith('tokenising')) stop.abort('SIGINT');
+      return { advance() {}, done() {} };
+    };
+    const stopped = recipe({ training: { output_dir: at('stopped-early') } });
+    const outcomes = await train(stopped, { signal: stop.signal, progress: { start }, cache: false });
+    expect(outcomes.map(({ name, status }) => [name, status])).toEqual([['qwen', 'interrupted']]);
+    expect(JSON.parse(readFileSync(at('stopped-early/pipeline_results.json'), 'utf8'))).toMatchObject([
+      { name: 'qwen', status: 'interrupted' },
+    ]);
+    const again = await train(stopped, { resume: true, modelIndex: 0 });
+    expect(again.map(({ status }) => status)).toEqual(['finished']);
   });
 
   it('resumes where it stopped, to the same weights, and leaves finished models alone', async () => {

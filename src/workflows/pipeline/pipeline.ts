@@ -68,10 +68,12 @@ export async function trainPipeline(config: PipelineConfig, options: PipelineOpt
     try {
       outcome = { ...(await trainOne(config, model, options)), seconds: seconds() };
     } catch (error) {
+      const about = { name: model.name, folder: join(config.training.outputDir, model.name), seconds: seconds() };
+      // A training that is stopped before its first step throws what the signal was aborted with.
+      if (signal?.aborted && error === signal.reason) outcome = { ...about, status: 'interrupted' };
       // Ranks that went on at different models would wait for each other for ever.
-      if (modelIndex !== undefined || world.size > 1) throw error;
-      const folder = join(config.training.outputDir, model.name);
-      outcome = { name: model.name, status: 'failed', folder, error: error as Error, seconds: seconds() };
+      else if (modelIndex !== undefined || world.size > 1) throw error;
+      else outcome = { ...about, status: 'failed', error: error as Error };
     }
     outcomes.push(outcome);
     options.onOutcome?.(outcome);

@@ -2,7 +2,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { preferenceRows } from '../../../tests/support/preference-rows.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { loadModel, type QuantType } from '../../models/index.ts';
@@ -16,7 +16,7 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-pipeline-qlora-'));
 const at = (...parts: string[]) => join(folder, ...parts);
 
 beforeAll(async () => {
-  process.env.ATTUNE_CACHE = at('cache');
+  vi.stubEnv('ATTUNE_CACHE', at('cache'));
   await tinyModel(at('qwen'));
   await tinyModel(at('gpt2'), { config: { model_type: 'gpt2' } });
   // 16 pairs, of which 2 are held out: two steps of 8
@@ -27,7 +27,10 @@ beforeAll(async () => {
       .join(''),
   );
 });
-afterAll(() => rmSync(folder, { recursive: true }));
+afterAll(() => {
+  vi.unstubAllEnvs();
+  rmSync(folder, { recursive: true });
+});
 
 /** The file that a user would write; returns its path. */
 function yaml(output: string, quantType: string, lora = ''): string {

@@ -1,0 +1,17 @@
+import { definePolicyAlgorithm } from './policy.ts';
+import { scoreTerm } from './score.ts';
+
+/**
+ * RAFT (Dong et al. 2023): supervised fine-tuning on the best response of each group, as it was sampled. The mean is over tokens,
+ * as in supervised fine-tuning.
+ */
+export const raft = definePolicyAlgorithm({
+  name: 'raft',
+  summary: 'log-likelihood of the best response of each group; the others are left out',
+  paper: 'Dong et al. 2023, "RAFT: Reward rAnked FineTuning for Generative Foundation Model Alignment"',
+  keeps: 'best',
+  advantage: 'one',
+  aggregation: 'token',
+  klIn: 'loss',
+  terms: scoreTerm,
+});

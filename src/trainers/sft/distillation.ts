@@ -1,0 +1,34 @@
+/** Distillation as an objective of supervised fine-tuning: the teacher reads the same batch, and its distributions are learnt. */
+import { distillationLoss } from '../../algorithms/index.ts';
+import { rowsBefore } from '../../models/decoder/batch.ts';
+import { frozenRows, tokenDivergence } from '../../models/decoder/logprobs.ts';
+import { type Model, tokenLogprobs } from '../../models/index.ts';
+import { integers, noGrad } from '../../tensor/index.ts';
+import { type SftObjective, tokenObjective } from '../batches/objectives.ts';
+
+export interface DistillationConfig {
+  assistantOnly: boolean;
+  teacherTopK: number;
+  teacherTemperature: number;
+  distillShare: number;
+}
+
+/** (1 − α)·NLL + α·T²·KL(teacher‖student) of the trained tokens. */
+export function distillationObjective(model: Model, teacher: Model, config: DistillationConfig): SftObjective {
+  const { assistantOnly, teacherTopK: top, teacherTemperature: temperature, distillShare: share } = config;
+  return tokenObjective(!assistantOnly, (hidden, packed, tokens, totals) => {
+    const read = () => tokenLogprobs(model.decoder, hidden, packed, tokens);
+    // The text's own loss is measured in any case; its gradient is not computed where it has no share.
+    const { logp, entropy } = share === 1 ? noGrad(read) : read();
+    const targets = packed.ids.indexSelect(0, integers(tokens, { device: packed.ids.device }));
+    const compare = () =>
+      tokenDivergence(
+        { decoder: model.decoder, rows: rowsBefore(hidden, packed, tokens) },
+        { decoder: teacher.decoder, rows: frozenRows(teacher.decoder, packed, tokens) },
+        targets,
+        { temperature, top },
+      );
+    const { divergence } = share === 0 ? noGrad(compare) : compare();
+    return distillationLoss({ kl: divergence, lp: logp, entropy }, { share, temperature }, totals);
+  });
+}
