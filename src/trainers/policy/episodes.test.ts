@@ -15,10 +15,11 @@ import { replayStep } from './replay.ts';
 import { whatIf } from './what-if.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-policy-episodes-'));
-let model = '';
+let [model, teacher] = ['', ''];
 beforeAll(async () => {
   setThreads(1);
   model = await turnsModel(join(folder, 'model'));
+  teacher = await turnsModel(join(folder, 'teacher'), { seed: 2, layers: 1 });
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
@@ -56,10 +57,10 @@ const steady = (metrics: Record<string, number>[]) =>
     Object.fromEntries(Object.entries(row).filter(([name]) => !/time|seconds|per_second/.test(name))),
   );
 
-it.each(policyAlgorithms.map(({ name }) => name))(
-  '%s trains on episodes that the sampler and the trainer agree on',
-  async (algorithm) => {
-    const { metrics } = await train({ algorithm, maxSteps: 1 });
+it.each(policyAlgorithms)(
+  '$name trains on episodes that the sampler and the trainer agree on',
+  async ({ name: algorithm, needsTeacher }) => {
+    const { metrics } = await train({ algorithm, maxSteps: 1, ...(needsTeacher ? { teacher } : {}) });
     for (const row of metrics) {
       expect(row['train/sampler_gap_max'] ?? 0).toBeLessThan(1e-4);
       expect(row['train/turns']).toBeGreaterThan(1);
