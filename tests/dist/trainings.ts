@@ -93,7 +93,7 @@ const episodes: Start = ({ model, output }, config) =>
       ...{ model: `${model}-turns`, outputDir: output, algorithm: 'grpo', env: evenTurns, ...shared },
       ...{
         maxNewTokens: 120,
-        groupSize: 3,
+        groupSize: 4,
         batchSize: 3,
         gradAccum: 1,
         maxSteps: 2,

@@ -3,10 +3,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { evenTurns, turnsModel } from '../../../tests/support/turns.ts';
 import { policyAlgorithms } from '../../algorithms/index.ts';
 import { openRun } from '../../runs/index.ts';
-import { setThreads } from '../../tensor/index.ts';
+import { liveTensors, setThreads } from '../../tensor/index.ts';
 import type { TrainStep } from '../loop/loop.ts';
 import type { PolicyInput } from './config.ts';
 import { policyPlan } from './plan.ts';
@@ -85,6 +86,16 @@ it('learns what the environment rewards', async () => {
     rows.reduce((sum, row) => sum + (row['train/accuracy'] as number), 0) / rows.length;
   expect(mean(metrics.slice(0, 3))).toBeLessThan(0.5);
   expect(mean(metrics.slice(-3))).toBeGreaterThan(0.9);
+});
+
+it('leaves no tensor behind, from step to step and at the end', async () => {
+  const before = await settledTensors();
+  const counts: number[] = [];
+  using run = await start({ maxSteps: 6, env: [{ environment: evenTurns, difficulty: [1, 2] }], lora: true, loraR: 2 });
+  for await (const _ of run) counts.push(liveTensors());
+  expect(new Set(counts.slice(2)).size).toBe(1);
+  run.dispose();
+  expect(liveTensors()).toBe(before);
 });
 
 describe('exactness', () => {
