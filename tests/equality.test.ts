@@ -36,11 +36,4 @@ describe('lists of numbers', () => {
     expect([1, 2]).toEqual([1, expect.any(Number)]);
     expect([1, 2]).not.toEqual([1, expect.any(String)]);
   });
-
-  it('that are long take no time', () => {
-    const [long, copy] = [Buffer.alloc(4_000_000, 7), Buffer.alloc(4_000_000, 7)];
-    const begun = process.cpuUsage();
-    expect(long).toEqual(copy);
-    expect(process.cpuUsage(begun).user).toBeLessThan(100_000);
-  });
 });

@@ -42,12 +42,12 @@ export function register(program: Command): void {
 }
 
 function described(made: BuiltPreferences<RowKind>): string {
-  const from = `from ${made.prompts} prompts`;
+  const from = `from ${counted(made.prompts, 'prompt')}`;
   if (made.kind === 'graded')
-    return `${made.solutions} solutions ${from}, ${made.right} right; ${counted(made.mixed, 'prompt')} with right and wrong ones`;
+    return `${counted(made.solutions, 'solution')} ${from}, ${made.right} right; ${counted(made.mixed, 'prompt')} with right and wrong ones`;
   if (made.kind === 'steps')
-    return `${made.solutions} solutions ${from}, ${counted(made.steps, 'step')}, ${made.rightSteps} right; ${counted(made.mixed, 'solution')} with right and wrong steps`;
+    return `${counted(made.solutions, 'solution')} ${from}, ${counted(made.steps, 'step')}, ${made.rightSteps} right; ${counted(made.mixed, 'solution')} with right and wrong steps`;
   if (made.pairs === 0) return `no pairs ${from}`;
   const scores = `mean score ${short(made.meanScore)}, chosen ${short(made.meanChosen)}, rejected ${short(made.meanRejected)}`;
-  return `${made.pairs} pairs ${from} (${made.withoutPairs} gave none); ${scores}`;
+  return `${counted(made.pairs, 'pair')} ${from} (${made.withoutPairs} gave none); ${scores}`;
 }
