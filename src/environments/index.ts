@@ -6,9 +6,11 @@
  *     export default defineEnvironment({ name: 'mine', start: ({ random }) => ({ messages: 'Hello', step: (response) => … }) });
  */
 export type { Random } from '../random.ts';
+export { type AgentEpisode, OpenAgent } from './agent.ts';
 export { type DemonstrationOptions, type DemonstrationRow, demonstrationRows } from './demonstrations.ts';
-export { type LoadOptions, loadEnvironment } from './module.ts';
+export { type LoadOptions, loadAgent, loadEnvironment } from './module.ts';
 export type { OpenEnvironment, OpenEpisode } from './opened.ts';
+export { type Agent, type AgentResult, type AgentRunOptions, defineAgent } from './parts/agent.ts';
 export {
   type DemonstrateOptions,
   defineEnvironment,
@@ -26,8 +28,9 @@ export {
   type EnvironmentRecipe,
   type OpenedEnvironments,
   type OpenedPart,
+  openAgents,
   openEnvironments,
   type Problem,
   type ProblemOptions,
 } from './recipe.ts';
-export { allEnvironments, environment, environmentNames, useEnvironment } from './registry.ts';
+export { allEnvironments, environment, environmentNames, useAgent, useEnvironment } from './registry.ts';

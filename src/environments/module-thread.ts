@@ -1,12 +1,23 @@
-/** The thread in which a user's environment runs; see module.ts. It holds the episodes that are played. */
+/** The thread in which a user's environment or agent runs; see module.ts. It holds the episodes that are played. */
+import { workerData } from 'node:worker_threads';
 import { exported, loadedModule, refuse, serve } from '../threads/served-module.ts';
-import { type Described, type EnvironmentRequest, type Started, unknownEpisode } from './module-words.ts';
+import { runAgent } from './agent.ts';
+import {
+  type Described,
+  type EnvironmentRequest,
+  type ModuleKind,
+  type Started,
+  unknownEpisode,
+} from './module-words.ts';
 import { problemRandom } from './opened.ts';
+import { type Agent, defineAgent, problemsOf } from './parts/agent.ts';
 import { defineEnvironment, type Environment, EnvironmentError, type Episode } from './parts/environment.ts';
 
 const episodes = new Map<number, Episode>();
+let agent: Agent | undefined;
 const loaded = await loadedModule();
-const environment = loaded && environmentOf(loaded);
+const { kind } = workerData as { kind: ModuleKind };
+const environment = loaded && (kind === 'agent' ? agentOf(loaded) : environmentOf(loaded));
 if (environment !== undefined)
   serve((request: EnvironmentRequest, signal) => answer(environment, request, signal), faultOf);
 
@@ -23,6 +34,24 @@ function environmentOf(module: Record<string, unknown>): Environment | undefined
     return defineEnvironment(found);
   } catch (error) {
     refuse(`exports no environment that can be used: ${(error as Error).message}`);
+    return undefined;
+  }
+}
+
+/** An agent, as the environment of its problems. */
+function agentOf(module: Record<string, unknown>): Environment | undefined {
+  const found = (module.default ?? module.agent) as Agent | undefined;
+  if (typeof found?.run !== 'function') {
+    refuse(
+      `exports no agent: it needs "export default defineAgent({ name, start, run })" (it exports: ${exported(module)}).`,
+    );
+    return undefined;
+  }
+  try {
+    agent = defineAgent(found);
+    return problemsOf(agent);
+  } catch (error) {
+    refuse(`exports no agent that can be used: ${(error as Error).message}`);
     return undefined;
   }
 }
@@ -50,6 +79,10 @@ async function answer(own: Environment, request: EnvironmentRequest, signal: Abo
       const episode = episodes.get(request.episode);
       episodes.delete(request.episode);
       return episode?.end?.();
+    }
+    case 'run': {
+      const { kind: _, ...episode } = request;
+      return runAgent(agent as Agent, { ...episode, signal });
     }
     case 'demonstrate': {
       const { seed, difficulty, skill } = request;

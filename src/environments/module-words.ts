@@ -1,4 +1,5 @@
 /** What the thread of a user's environment is asked, and what it says of it: what can be sent. */
+import type { AgentEpisode } from './agent.ts';
 import type { Environment, Episode } from './parts/environment.ts';
 
 /** `episode` is a number that the asker gave it. */
@@ -7,7 +8,11 @@ export type EnvironmentRequest =
   | { kind: 'start'; episode: number; seed: number; difficulty: number }
   | { kind: 'step'; episode: number; response: string; turn: number }
   | { kind: 'end'; episode: number }
-  | { kind: 'demonstrate'; seed: number; difficulty: number; skill: number };
+  | { kind: 'demonstrate'; seed: number; difficulty: number; skill: number }
+  | ({ kind: 'run' } & Omit<AgentEpisode, 'signal'>);
+
+/** What a module is to export. */
+export type ModuleKind = 'environment' | 'agent';
 
 export type Described = Omit<Environment, 'start' | 'demonstrate'> & { demonstrates: boolean };
 export type Started = Pick<Episode, 'messages' | 'key'> & { steps: boolean; ends: boolean };

@@ -8,12 +8,23 @@
  * one: they are started again with their seeds, and what the policy has said is said again.
  */
 import { checkModuleFile, ModuleThread, ThreadEnded } from '../threads/module-thread.ts';
-import { type Described, type EnvironmentRequest, type Started, unknownEpisode } from './module-words.ts';
-import { OpenEnvironment, tooLate } from './opened.ts';
+import { type AgentEpisode, OpenAgent } from './agent.ts';
+import {
+  type Described,
+  type EnvironmentRequest,
+  type ModuleKind,
+  type Started,
+  unknownEpisode,
+} from './module-words.ts';
+import { OpenEnvironment, type OpenOptions, tooLate } from './opened.ts';
+import type { AgentResult } from './parts/agent.ts';
 import { type Environment, EnvironmentError, type Episode, type StepResult } from './parts/environment.ts';
 
-/** What messages call it. */
-const word = 'environment module';
+/** What messages call a module of a kind, what is called in it, and one call. */
+const words = {
+  environment: { module: 'environment module', called: 'an environment', call: 'step' },
+  agent: { module: 'agent module', called: 'an agent', call: 'run' },
+} as const;
 /** How often a call is made again because its thread was ended by others. */
 const mostTries = 4;
 
@@ -23,14 +34,29 @@ export interface LoadOptions {
   timeLimitMs?: number;
 }
 
+/** Most milliseconds of a timer: whoever runs an agent bounds its time by a signal. */
+const unbounded = 2 ** 31 - 1;
+
 /** Refuses a path that is no file. */
-export const checkEnvironmentFile = (path: string): void => checkModuleFile(path, word);
+export const checkEnvironmentFile = (path: string, kind: ModuleKind = 'environment'): void =>
+  checkModuleFile(path, words[kind].module);
 
 /** Loads a TypeScript or JavaScript module whose default export is an environment. */
-export async function loadEnvironment(path: string, options: LoadOptions = {}): Promise<OpenEnvironment> {
-  const { timeLimitMs = 60_000 } = options;
-  checkEnvironmentFile(path);
-  const asker = new Asker(path, timeLimitMs);
+export const loadEnvironment = (path: string, options: LoadOptions = {}): Promise<OpenEnvironment> =>
+  load(path, 'environment', options, (environment, _, open) => new OpenEnvironment(environment, open));
+
+/** Loads a module whose default export is an agent. `timeLimitMs` is for its start. */
+export const loadAgent = (path: string, options: LoadOptions = {}): Promise<OpenAgent> =>
+  load(path, 'agent', options, (problems, asker, open) => new OpenAgent(problems, (each) => asker.run(each), open));
+
+async function load<Opened>(
+  path: string,
+  kind: ModuleKind,
+  { timeLimitMs = 60_000 }: LoadOptions,
+  open: (environment: Environment, asker: Asker, options: OpenOptions) => Opened,
+): Promise<Opened> {
+  checkEnvironmentFile(path, kind);
+  const asker = new Asker(path, kind, timeLimitMs);
   try {
     const { demonstrates, ...described } = (await asker.ask({ kind: 'describe' })) as Described;
     asker.name = described.name;
@@ -42,7 +68,7 @@ export async function loadEnvironment(path: string, options: LoadOptions = {}): 
           (await asker.ask({ kind: 'demonstrate', seed, difficulty, skill })) as string[],
       }),
     };
-    return new OpenEnvironment(environment, { timeLimitMs, isBounded: true, dispose: () => asker.dispose() });
+    return open(environment, asker, { timeLimitMs, isBounded: true, dispose: () => asker.dispose() });
   } catch (error) {
     asker.dispose();
     throw error instanceof ThreadEnded ? error.cause : error;
@@ -64,13 +90,17 @@ class Asker {
   readonly #timeLimitMs: number;
   #episodes = 0;
 
-  constructor(path: string, timeLimitMs: number) {
+  readonly #kind: ModuleKind;
+
+  constructor(path: string, kind: ModuleKind, timeLimitMs: number) {
     this.name = path;
+    this.#kind = kind;
     this.#timeLimitMs = timeLimitMs;
     this.#thread = new ModuleThread({
       path,
       script: new URL('./module-thread.ts', import.meta.url),
-      words: { module: word, called: 'an environment', call: 'step' },
+      data: { kind },
+      words: words[kind],
       failure: failureOf,
       endsWithLateCall: false,
     });
@@ -78,7 +108,18 @@ class Asker {
 
   ask(request: EnvironmentRequest, signal?: AbortSignal): Promise<unknown> {
     const timeLimitMs = this.#timeLimitMs;
-    return this.#thread.call(request, { timeLimitMs, tooLate: () => tooLate(this.name, timeLimitMs), signal });
+    return this.#thread.call(request, {
+      timeLimitMs,
+      tooLate: () => tooLate(this.name, timeLimitMs, this.#kind),
+      signal,
+    });
+  }
+
+  /** Runs an episode of an agent, once: whoever runs it knows its calls. */
+  async run({ signal, ...episode }: AgentEpisode): Promise<AgentResult> {
+    const limits = { timeLimitMs: unbounded, tooLate: () => tooLate(this.name, unbounded, this.#kind), signal };
+    const request: EnvironmentRequest = { kind: 'run', ...episode };
+    return (await this.#thread.call(request, limits)) as AgentResult;
   }
 
   async start(problem: { seed: number; difficulty: number }, signal: AbortSignal): Promise<Episode> {

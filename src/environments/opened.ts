@@ -12,6 +12,8 @@ export interface OpenOptions {
   timeLimitMs: number;
   /** It runs in a thread, which sees to the time limit itself. */
   isBounded?: boolean;
+  /** What messages call it; an environment unless given. */
+  what?: 'environment' | 'agent';
   dispose?: () => void;
 }
 
@@ -27,9 +29,9 @@ export const problemRandom = (name: string, seed: number, difficulty: number): R
   new Random('environment', name, seed, difficulty);
 
 /** The error of a step that took too long. */
-export const tooLate = (name: string, timeLimitMs: number): EnvironmentError =>
+export const tooLate = (name: string, timeLimitMs: number, what = 'environment'): EnvironmentError =>
   new EnvironmentError(
-    `The environment ${name} took longer than ${timeLimitMs / 1000} s for a step (--tool-timeout).`,
+    `The ${what} ${name} took longer than ${timeLimitMs / 1000} s for a step (--tool-timeout).`,
     'step',
   );
 
@@ -51,10 +53,12 @@ export class OpenEnvironment implements Disposable {
   readonly judged: boolean | undefined;
   readonly #environment: Environment;
   readonly #options: OpenOptions;
+  readonly #what: string;
 
   constructor(environment: Environment, options: OpenOptions) {
     this.#environment = environment;
     this.#options = options;
+    this.#what = options.what ?? 'environment';
     this.name = environment.name;
     this.summary = environment.summary ?? '';
     this.levels = environment.levels ?? 1;
@@ -126,16 +130,20 @@ export class OpenEnvironment implements Disposable {
     const { timeLimitMs, isBounded = false } = this.#options;
     try {
       if (isBounded) return await body(signal ?? new AbortController().signal);
-      return await withinTime(body, { timeLimitMs, tooLate: () => tooLate(this.name, timeLimitMs), signal });
+      return await withinTime(body, {
+        timeLimitMs,
+        tooLate: () => tooLate(this.name, timeLimitMs, this.#what),
+        signal,
+      });
     } catch (error) {
       signal?.throwIfAborted();
       const cause = error instanceof ThreadEnded ? error.cause : error;
       if (cause instanceof EnvironmentError) throw cause;
-      throw new EnvironmentError(`The environment ${this.name} ${failed}: ${messageOf(cause)}`, 'step', { cause });
+      throw new EnvironmentError(`The ${this.#what} ${this.name} ${failed}: ${messageOf(cause)}`, 'step', { cause });
     }
   }
 
   #wrong(what: string): EnvironmentError {
-    return new EnvironmentError(`The environment ${this.name} ${what}`, 'contract');
+    return new EnvironmentError(`The ${this.#what} ${this.name} ${what}`, 'contract');
   }
 }

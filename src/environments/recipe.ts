@@ -8,10 +8,13 @@ import { checkNames, UserError } from '../errors.ts';
 import { Random } from '../random.ts';
 import { type DrawOptions, partOf, type RecipeEntry, recipeEntries } from '../tasks/mixture.ts';
 import type { Message } from '../text/index.ts';
-import { checkEnvironmentFile, loadEnvironment } from './module.ts';
+import { openAgent } from './agent.ts';
+import { checkEnvironmentFile, loadAgent, loadEnvironment } from './module.ts';
+import type { ModuleKind } from './module-words.ts';
 import { OpenEnvironment } from './opened.ts';
+import type { Agent } from './parts/agent.ts';
 import { defineEnvironment, type Environment, EnvironmentError } from './parts/environment.ts';
-import { environment, useEnvironment } from './registry.ts';
+import { agent, environment, useAgent, useEnvironment } from './registry.ts';
 
 /** One environment with its difficulty and weight. */
 export interface EnvironmentPart {
@@ -66,63 +69,83 @@ export function environmentText(recipe: EnvironmentRecipe): string {
     .join(',');
 }
 
+/** An agent's text for a config: a path, or the name of an agent of your own, which is registered. */
+export const agentText = (recipe: string | Agent): string => (typeof recipe === 'string' ? recipe : useAgent(recipe));
+
 const isPath = (name: string) => /[/\\]|\.[cm]?[jt]s$/.test(name);
 
+const flags = { environment: '--env', agent: '--agent' } as const;
+
 /** The entries of a text such as `guess:1-3,./my-env.ts:2`. */
-function entriesOf(text: string): RecipeEntry[] {
+function entriesOf(text: string, kind: ModuleKind): RecipeEntry[] {
   const entries = recipeEntries(text, /[^*]+?/).map(({ entry, read }) => {
     if (read !== undefined) return read;
     throw new UserError(
-      `Cannot read "${entry}" in the environments "${text}": expected name[:difficulty][*weight], such as guess:1-3 or ./my-env.ts.`,
+      kind === 'agent'
+        ? `Cannot read "${entry}" in the agents "${text}": expected path[:difficulty][*weight], such as ./my-agent.ts.`
+        : `Cannot read "${entry}" in the environments "${text}": expected name[:difficulty][*weight], such as guess:1-3 or ./my-env.ts.`,
     );
   });
   const names = entries.map(({ name, difficulty }) => `${name}:${difficulty.join('-')}`);
   const twice = names.find((name, i) => names.indexOf(name) !== i);
-  if (twice !== undefined) throw new UserError(`--env names ${twice} twice; give it once, with a *weight.`);
+  if (twice !== undefined) throw new UserError(`${flags[kind]} names ${twice} twice; give it once, with a *weight.`);
   return entries;
 }
 
 /** Refuses names and files that there are not, without running anything. */
-export function checkEnvironments(text: string): void {
-  for (const { name } of entriesOf(text)) {
-    if (isPath(name)) checkEnvironmentFile(name);
+export function checkEnvironments(text: string, kind: ModuleKind = 'environment'): void {
+  for (const { name } of entriesOf(text, kind)) {
+    if (isPath(name)) checkEnvironmentFile(name, kind);
+    else if (kind === 'agent') agent(name);
     else environment(name);
   }
 }
 
 /** The modules among the environments of a text: files that are run as code. */
-export const environmentFiles = (text: string): string[] =>
-  entriesOf(text).flatMap(({ name }) => (isPath(name) ? [name] : []));
+export const environmentFiles = (text: string, kind: ModuleKind = 'environment'): string[] =>
+  entriesOf(text, kind).flatMap(({ name }) => (isPath(name) ? [name] : []));
 
 /** Opens the environments of a text. Disposing of them ends their threads. */
-export async function openEnvironments(text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> {
-  const { timeLimitMs } = options;
+export const openEnvironments = (text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> =>
+  openRecipe(text, 'environment', options);
+
+/** Opens the agents of a text, whose problems are drawn like those of environments. */
+export const openAgents = (text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> =>
+  openRecipe(text, 'agent', options);
+
+function opening(name: string, kind: ModuleKind, options: { timeLimitMs: number }) {
+  if (kind === 'agent') return isPath(name) ? loadAgent(name, options) : openAgent(agent(name), options);
+  return isPath(name)
+    ? loadEnvironment(name, options)
+    : new OpenEnvironment(defineEnvironment(environment(name)), options);
+}
+
+async function openRecipe(
+  text: string,
+  kind: ModuleKind,
+  { timeLimitMs }: { timeLimitMs: number },
+): Promise<OpenedEnvironments> {
+  const flag = flags[kind];
   using opened = new DisposableStack();
   const known = new Map<string, OpenEnvironment>();
   const parts: OpenedPart[] = [];
-  for (const { name, difficulty, weight } of entriesOf(text)) {
-    const found =
-      known.get(name) ??
-      opened.use(
-        isPath(name)
-          ? await loadEnvironment(name, { timeLimitMs })
-          : new OpenEnvironment(defineEnvironment(environment(name)), { timeLimitMs }),
-      );
+  for (const { name, difficulty, weight } of entriesOf(text, kind)) {
+    const found = known.get(name) ?? opened.use(await opening(name, kind, { timeLimitMs }));
     known.set(name, found);
     const [lowest, highest] = difficulty;
     if (lowest < 1 || highest > found.levels || lowest > highest) {
       const given = lowest === highest ? `${lowest}` : `${lowest}-${highest}`;
       const has = found.levels === 1 ? 'it has one difficulty (levels)' : `it has 1 to ${found.levels}`;
-      throw new UserError(`--env ${name}: difficulty ${given} is not one of its own: ${has}.`);
+      throw new UserError(`${flag} ${name}: difficulty ${given} is not one of its own: ${has}.`);
     }
     parts.push({ environment: found, lowest, highest, weight });
   }
   const names = new Map([...known].map(([from, { name }]) => [from, name]));
   const shared = [...names].find(([from, name]) => [...names].some(([other, same]) => other !== from && same === name));
   if (shared !== undefined)
-    throw new UserError(`--env ${text}: two environments are called "${shared[1]}"; give each a name of its own.`);
+    throw new UserError(`${flag} ${text}: two ${kind}s are called "${shared[1]}"; give each a name of its own.`);
   if (parts.every(({ weight }) => weight === 0))
-    throw new UserError(`--env ${text}: at least one environment needs a weight above 0.`);
+    throw new UserError(`${flag} ${text}: at least one ${kind} needs a weight above 0.`);
   return new OpenedEnvironments(parts, opened.move());
 }
 

@@ -3,6 +3,7 @@ import { suggestion, UserError } from '../errors.ts';
 import { gridworld } from './games/gridworld.ts';
 import { guess } from './games/guess.ts';
 import { wordle } from './games/wordle.ts';
+import { type Agent, defineAgent } from './parts/agent.ts';
 import { defineEnvironment, type Environment } from './parts/environment.ts';
 import { calculator } from './tools/calculator.ts';
 import { search } from './tools/search.ts';
@@ -35,5 +36,24 @@ export function environment(name: string): Environment {
   if (found !== undefined) return found;
   throw new UserError(
     `Unknown environment "${name}".${suggestion(name, [...environmentNames, ...given.keys()])} There are ${environmentNames.join(', ')}; a file of yours is named by its path, such as ./my-env.ts. An environment that a program handed over is known only to a program that hands it over again: env: mine, also to go on with a run.`,
+  );
+}
+
+/** Agents of a program's own, in this process. */
+const givenAgents = new Map<string, Agent>();
+
+/** Registers an agent of your own for this process and returns its name. `trainPolicy({ agent: mine })` does so itself. */
+export function useAgent(own: Agent): string {
+  const { name } = defineAgent(own);
+  givenAgents.set(name, own);
+  return name;
+}
+
+/** Finds an agent that a program handed over. */
+export function agent(name: string): Agent {
+  const found = givenAgents.get(name);
+  if (found !== undefined) return found;
+  throw new UserError(
+    `There is no agent "${name}".${suggestion(name, [...givenAgents.keys()])} An agent is a file of yours, such as ./my-agent.ts; one that a program handed over is known only to a program that hands it over again: agent: mine, also to go on with a run.`,
   );
 }

@@ -66,10 +66,12 @@ export function truncatedShare(rollouts: readonly Rollout[]): Record<string, num
 export function episodeMetrics(rollouts: readonly Rollout[]): Record<string, number> {
   const episodes = rollouts.flatMap(({ episode }) => (episode === undefined ? [] : [episode]));
   if (episodes.length === 0) return {};
+  const conversations = rollouts.flatMap(({ starts }) => starts?.length ?? []);
   const share = (end: EpisodeEnd) => episodes.filter((episode) => episode.end === end).length / episodes.length;
   return {
     turns: meanOf(episodes.map(({ turns }) => turns.length)),
     episodes_done: share('done'),
+    ...(conversations.length > 0 && { conversations: meanOf(conversations) }),
     ...(share('error') > 0 && { episodes_failed: share('error') }),
   };
 }

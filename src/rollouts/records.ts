@@ -1,7 +1,7 @@
 /** Converts rollouts to rows of the database. */
 import type { EvalRollout, RolloutFacts, RolloutTokens, Rollout as StoredRow } from '../runs/index.ts';
 import { type PolicyPrompt, taskOf } from './prompts.ts';
-import type { Rollout } from './rollout.ts';
+import { type Rollout, saidIn } from './rollout.ts';
 
 export function storedRollouts(
   rollouts: readonly Rollout[],
@@ -54,15 +54,16 @@ export function storedEvaluation(
 
 function episodeOf({ episode }: Rollout): Pick<StoredRow, 'episode'> {
   if (episode === undefined) return {};
-  const turns = episode.turns.flatMap(({ response, tokens, reward, told }) => [
-    { role: 'assistant', content: response, tokens, reward },
-    ...told.map(({ role, content }) => ({ role, content })),
-  ]);
+  const turns = saidIn(episode).map(({ turn, ...said }) =>
+    turn === undefined ? said : { ...said, tokens: turn.tokens, reward: turn.reward },
+  );
   return { episode: { end: episode.end, turns } };
 }
 
-function sequenceOf({ ids, promptLength, spans }: Rollout): Pick<RolloutTokens, 'sequence'> {
-  return spans === undefined ? {} : { sequence: { ids: ids.slice(promptLength), spans: Int32Array.from(spans) } };
+function sequenceOf({ ids, promptLength, spans, starts }: Rollout): Pick<RolloutTokens, 'sequence'> {
+  if (spans === undefined) return {};
+  const several = starts !== undefined && { starts: Int32Array.from(starts) };
+  return { sequence: { ids: ids.slice(promptLength), spans: Int32Array.from(spans), ...several } };
 }
 
 /** The parts of the score, their weighted sum, and the verifier's result. */

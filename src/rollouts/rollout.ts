@@ -25,7 +25,10 @@ export interface Rollout extends PromptedResponse {
   responseIds: Int32Array;
   /** Its text; of an episode what was said, with who said it. */
   response: string;
-  /** The turns of an episode. Its `spans` say which of its ids are the policy's. */
+  /**
+   * The turns of an episode. Its `spans` say which of its ids are the policy's. An agent's conversations lie end to end in its ids, and
+   * `starts` says where; it has no prompt of its own.
+   */
   episode?: EpisodeRecord;
   /** Ended by itself, not cut at maxNewTokens. */
   ended: boolean;
@@ -56,6 +59,10 @@ export interface Rollout extends PromptedResponse {
 
 /** An answer of the policy and what the environment made of it. */
 export interface EpisodeTurn {
+  /** Of an agent's call: the messages that it brought, those that the conversation did not have already. */
+  asked?: readonly Message[];
+  /** Of an agent with several conversations: the number of this one, from 1. */
+  conversation?: number;
   response: string;
   /** Tokens of the response. */
   tokens: number;
@@ -66,7 +73,7 @@ export interface EpisodeTurn {
 
 /**
  * Why an episode ended. `done`: the environment said so; `turns`: --max-turns; `length`: --max-new-tokens; `error`: the
- * environment failed, and --on-reward-error score goes on.
+ * environment failed, and --on-reward-error score goes on. An agent's ends with `turns` or `length` where a call of it was refused.
  */
 export type EpisodeEnd = 'done' | 'turns' | 'length' | 'error';
 
@@ -79,6 +86,27 @@ export interface EpisodeRecord {
   success?: boolean;
   /** Whether its episodes succeed or fail; not known of every environment. */
   judged?: boolean;
+}
+
+/** What was said in an episode after its prompt, in order, and which of it are the policy's turns. */
+export function saidIn({ turns }: Pick<EpisodeRecord, 'turns'>): { role: string; content: string; turn?: EpisodeTurn }[] {
+  let before = 1;
+  return turns.flatMap((turn) => {
+    const { response, asked = [], told, conversation = before } = turn;
+    // Who reads a list of calls sees where another conversation goes on.
+    const other = conversation === before ? [] : [{ role: 'conversation', content: String(conversation) }];
+    before = conversation;
+    const plain = ({ role, content }: Message) => ({ role, content });
+    return [...other, ...asked.map(plain), { role: 'assistant', content: response, turn }, ...told.map(plain)];
+  });
+}
+
+/** The same as one text. */
+export function transcriptOf(episode: Pick<EpisodeRecord, 'turns'>): string {
+  const said = saidIn(episode);
+  return said.length === 1
+    ? (said[0]?.content ?? '')
+    : said.map(({ role, content }) => `${role}: ${content}`).join('\n');
 }
 
 export interface RolloutOptions {

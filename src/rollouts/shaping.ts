@@ -34,9 +34,7 @@ export class RewardShaper {
     const scores = this.#normalised(rollouts.map(({ score }) => score));
     for (const [i, rollout] of rollouts.entries()) {
       const ended = withEosPenalty(scores[i] as number, rollout.ended, eosPenalty);
-      // The room of an episode holds what it was told, too.
-      const { ids, promptLength, spans, responseIds } = rollout;
-      const length = spans === undefined ? responseIds.length : ids.length - promptLength;
+      const length = takenRoom(rollout);
       const ramp = overlongRamp * maxNewTokens;
       rollout.reward = ended + (ramp > 0 ? overlongPenalty(length, maxNewTokens, ramp) : 0);
     }
@@ -65,6 +63,19 @@ export class RewardShaper {
     const { count, mean, squares } = this.#moments;
     return toUnit(scores, mean, count > 1 ? Math.sqrt(squares / (count - 1)) : 0);
   }
+}
+
+/** Tokens of what max-new-tokens allows: of an episode with what it was told, of an agent's in its longest conversation. */
+function takenRoom({ ids, promptLength, spans, starts, responseIds }: Rollout): number {
+  if (spans === undefined) return responseIds.length;
+  if (starts === undefined) return ids.length - promptLength;
+  const places = Array.from(spans);
+  const lengths = Array.from(starts, (start, i) => {
+    const end = starts[i + 1] ?? ids.length;
+    const first = places.find((place, at) => at % 2 === 0 && place >= start && place < end) ?? end;
+    return end - first;
+  });
+  return Math.max(...lengths);
 }
 
 const toUnit = (scores: number[], mean: number, std: number) => scores.map((score) => (score - mean) / (std + 1e-8));

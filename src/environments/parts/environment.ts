@@ -106,15 +106,19 @@ const rules: Record<keyof Environment, Rule> = {
 export function defineEnvironment(definition: Environment): Environment {
   checkArguments('An environment', definition, rules, ['name', 'start']);
   checkNames('An environment', definition, Object.keys(rules));
-  const { name, parts = [] } = definition;
+  checkPartNames('environment', definition.name, definition.parts);
+  return definition;
+}
+
+/** The names of an environment or an agent, and of what its reward is made of. */
+export function checkPartNames(what: 'environment' | 'agent', name: string, parts: readonly string[] = []): void {
   if (!/^[\w-]+$/.test(name))
-    throw new UserError(`"${name}" cannot be an environment's name: letters, digits, _ and - make one.`);
+    throw new UserError(`"${name}" cannot be an ${what}'s name: letters, digits, _ and - make one.`);
   const odd = parts.find((part, i) => !/^[\w-]+$/.test(part) || part === 'other' || parts.indexOf(part) !== i);
   if (odd !== undefined)
     throw new UserError(
-      `The environment ${name} lists the part "${odd}": each part is named once, with letters, digits, _ and -, and "other" is what no part names.`,
+      `The ${what} ${name} lists the part "${odd}": each part is named once, with letters, digits, _ and -, and "other" is what no part names.`,
     );
-  return definition;
 }
 
 /**

@@ -21,14 +21,18 @@ const roles = ['user', 'tool', 'system'];
 export interface StepOwner {
   name: string;
   parts: readonly string[];
+  /** What gave it: a step of the environment unless given. */
+  what?: string;
 }
 
+const giver = ({ name, what = `A step of the environment ${name}` }: StepOwner) => what;
+
 export function checkedStep(result: StepResult, owner: StepOwner): Step {
-  const wrong = (what: string) => new EnvironmentError(`A step of the environment ${owner.name} ${what}`, 'contract');
+  const wrong = (what: string) => new EnvironmentError(`${giver(owner)} ${what}`, 'contract');
   if (typeof result !== 'object' || result === null)
     throw wrong(`gave ${shown(result)}: it must give { observation, reward, done, success }.`);
   try {
-    checkNames(`A step of the environment ${owner.name}`, result, stepNames);
+    checkNames(giver(owner), result, stepNames);
   } catch (error) {
     throw error instanceof UserError ? new EnvironmentError(error.message, 'contract') : error;
   }
@@ -65,7 +69,7 @@ function checkedParts(
   for (const [name, value] of Object.entries(parts)) {
     if (!owner.parts.includes(name))
       throw wrong(
-        `gave a part "${name}" that it does not list: define the environment with parts: ['${[...owner.parts, name].join("', '")}'].`,
+        `gave a part "${name}" that it does not list: define it with parts: ['${[...owner.parts, name].join("', '")}'].`,
       );
     if (typeof value !== 'number') throw wrong(`gave ${shown(value)} for its part "${name}": expected a number.`);
     checkFinite(value, `its part "${name}"`, owner);
@@ -74,10 +78,10 @@ function checkedParts(
 }
 
 /** The spread of rewards within a group has to be a number of float32, too. */
-function checkFinite(value: number, what: string, { name }: StepOwner): void {
+function checkFinite(value: number, what: string, owner: StepOwner): void {
   if (Number.isFinite(Math.fround(value * value))) return;
   const why = Number.isFinite(value) ? 'too large to compute with' : 'not a finite number';
-  throw new EnvironmentError(`A step of the environment ${name} gave ${value} for ${what}: ${why}.`, 'step');
+  throw new EnvironmentError(`${giver(owner)} gave ${value} for ${what}: ${why}.`, 'step');
 }
 
 /** Text is a message of the user. */

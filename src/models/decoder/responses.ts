@@ -26,6 +26,11 @@ export interface PromptedResponse extends PromptedSequence {
    * environment said between two turns. The others are read like the prompt, and nothing is computed of them.
    */
   spans?: ArrayLike<number>;
+  /**
+   * Where sequences begin in `ids`, the first at 0, if there are several that know nothing of one another: the conversations of an agent.
+   * Its own tokens are then where `spans` says.
+   */
+  starts?: ArrayLike<number>;
 }
 
 /** The largest micro-batch: what goes through the model at once. */
@@ -42,11 +47,13 @@ const checkLimits = (limits: MicroBatchLimits) => checkArguments('The limits of 
 
 function checkResponses(responses: readonly PromptedResponse[]): void {
   for (const response of responses) {
-    checkArguments('A response', response, { ids: tokenIds, promptLength: whole(0), spans: tokenIds }, required);
+    checkArguments('A response', response, fields, required);
     checkSpans(response);
+    checkStarts(response);
   }
 }
 
+const fields = { ids: tokenIds, promptLength: whole(0), spans: tokenIds, starts: tokenIds };
 const required = ['ids', 'promptLength'];
 
 /** Spans follow one another, within the ids. */
@@ -60,6 +67,29 @@ function checkSpans({ ids, spans = [] }: PromptedResponse): void {
       );
     before = place;
   }
+}
+
+/** Sequences follow one another, and no span reaches from one into another. */
+function checkStarts({ ids, spans, starts }: PromptedResponse): void {
+  if (starts === undefined) return;
+  const all = Array.from(starts);
+  const isRising = all[0] === 0 && all.every((start, i) => i === 0 || start > (all[i - 1] as number));
+  const places = Array.from(spans ?? []);
+  const isCut = places.some((from, i) => i % 2 === 0 && all.some((at) => from < at && at < (places[i + 1] as number)));
+  if (!isRising || (all.at(-1) as number) >= ids.length || spans === undefined || isCut)
+    throw new UserError(
+      `A response's sequences begin at ${all.join(', ')}: expected places from 0 on in its ${ids.length} ids, with spans within them.`,
+    );
+}
+
+/** The sequences of a response: itself, unless it has several. What stands before a sequence's first span is its prompt. */
+function sequencesOf({ ids, promptLength, spans = [], starts }: PromptedResponse): PromptedSequence[] {
+  if (starts === undefined) return [{ ids, promptLength }];
+  return Array.from(starts, (start, i) => {
+    const end = starts[i + 1] ?? ids.length;
+    const first = Array.from(spans).find((place, at) => at % 2 === 0 && place >= start && place < end);
+    return { ids: ids.slice(start, end), promptLength: (first ?? end) - start };
+  });
 }
 
 /** Where the response's own tokens are. The very first token of a sequence is left out: nothing predicts it. */
@@ -178,7 +208,7 @@ export interface PackedResponses {
 /** Packs responses into one batch. A prompt that several share goes through the decoder once, where it supports that. */
 export function packResponses(responses: readonly PromptedResponse[], decoder: Sharing): PackedResponses {
   checkResponses(responses);
-  const batch = packShared(responses, decoder);
+  const batch = packShared(responses.flatMap(sequencesOf), decoder);
   const own = responses.map(ownSpans);
   const lengths = own.map((spans) => spans.reduce((sum, [from, to]) => sum + to - from, 0));
   const tokens = new Int32Array(lengths.reduce((sum, length) => sum + length, 0));

@@ -10,7 +10,7 @@ import { Random } from '../../random.ts';
 import { isReward } from '../../rewards/scorer.ts';
 import type { Message, NextTurn, Tokenizer } from '../../text/index.ts';
 import type { PolicyPrompt } from '../prompts.ts';
-import type { EpisodeEnd, EpisodeRecord, EpisodeTurn, Rollout } from '../rollout.ts';
+import { type EpisodeEnd, type EpisodeRecord, type EpisodeTurn, type Rollout, transcriptOf } from '../rollout.ts';
 
 /** What all episodes have in common. */
 export interface EpisodeRules {
@@ -155,7 +155,7 @@ export class PlayedEpisode {
       promptLength: prompt.ids.length,
       spans: Int32Array.from(this.#spans),
       responseIds: Int32Array.from(this.#own()),
-      response: transcript(episode),
+      response: transcriptOf(episode),
       ended: !this.#wasCut && end !== 'length',
       lpOld: Float32Array.from(this.#logprobs),
       ...(this.#cutMass.length > 0 && { cutMass: Float32Array.from(this.#cutMass) }),
@@ -171,12 +171,4 @@ export class PlayedEpisode {
     for (let i = 0; i < this.#spans.length; i += 2) own.push(...this.#ids.slice(this.#spans[i], this.#spans[i + 1]));
     return own;
   }
-}
-
-/** Everything that was said after the prompt, as one text. */
-function transcript({ turns }: Pick<EpisodeRecord, 'turns'>): string {
-  const said = turns.flatMap(({ response, told }) => [{ role: 'assistant', content: response }, ...told]);
-  return said.length === 1
-    ? (said[0]?.content ?? '')
-    : said.map(({ role, content }) => `${role}: ${content}`).join('\n');
 }

@@ -219,7 +219,11 @@ export class RolloutReader implements Disposable {
     const row = this.#database.prepare('select ids, spans from rollout_sequences where rollout_id = ?').get(rolloutId);
     if (row === undefined) return {};
     const whole = (value: unknown) => new Int32Array(copied(value as Uint8Array));
-    return { sequence: { ids: whole(row.ids), spans: whole(row.spans) } };
+    const sequence = { ids: whole(row.ids), spans: whole(row.spans) };
+    const found = this.#has('rollout_sequence_starts')
+      ? this.#database.prepare('select starts from rollout_sequence_starts where rollout_id = ?').get(rolloutId)
+      : undefined;
+    return { sequence: { ...sequence, ...(found && { starts: whole(found.starts) }) } };
   }
 
   #episode(side: '' | 'eval_', rolloutId: number): StoredEpisode | undefined {

@@ -59,9 +59,9 @@ export interface RolloutTokens {
   advantages?: Float32Array;
   /**
    * Of an episode: all ids behind the prompt, and where those of the policy (`completionIds`) are, [start, end, start, end, …] counted
-   * from the beginning of the prompt.
+   * from the beginning of the prompt. `starts`: where the conversations of an agent begin in the ids, if it is one.
    */
-  sequence?: { ids: Int32Array; spans: Int32Array };
+  sequence?: { ids: Int32Array; spans: Int32Array; starts?: Int32Array };
 }
 
 export const schemaSql = `
@@ -81,6 +81,7 @@ create table if not exists rollout_tokens(
   rollout_id integer primary key, prompt_ids blob not null, completion_ids blob not null, logprobs blob not null,
   ref_logprobs blob, value_estimates blob, advantages blob);
 create table if not exists rollout_sequences(rollout_id integer primary key, ids blob not null, spans blob not null);
+create table if not exists rollout_sequence_starts(rollout_id integer primary key, starts blob not null);
 create table if not exists rollout_episodes(rollout_id integer primary key, ended_by text not null, turns integer not null);
 create table if not exists eval_rollout_episodes(rollout_id integer primary key, ended_by text not null, turns integer not null);
 create table if not exists rollout_turns(

@@ -34,6 +34,7 @@ const insertTokens = database.prepare(
    values (?, ?, ?, ?, ?, ?, ?)`,
 );
 const insertSequence = database.prepare('insert into rollout_sequences(rollout_id, ids, spans) values (?, ?, ?)');
+const insertStarts = database.prepare('insert into rollout_sequence_starts(rollout_id, starts) values (?, ?)');
 const episodeInserts = (side: '' | 'eval_') => ({
   episode: database.prepare(`insert into ${side}rollout_episodes(rollout_id, ended_by, turns) values (?, ?, ?)`),
   turn: database.prepare(
@@ -46,7 +47,7 @@ const insertEvalEpisode = episodeInserts('eval_');
 const dependants = {
   rollouts: [
     ...['reward_parts', 'rollout_facts', 'rollout_tokens'],
-    ...['rollout_sequences', 'rollout_episodes', 'rollout_turns'],
+    ...['rollout_sequences', 'rollout_sequence_starts', 'rollout_episodes', 'rollout_turns'],
   ],
   eval_rollouts: ['eval_reward_parts', 'eval_rollout_facts', 'eval_rollout_episodes', 'eval_rollout_turns'],
 };
@@ -123,6 +124,7 @@ function addRollout(r: Rollout): void {
       t.advantages ? blob(t.advantages) : null,
     );
     if (t.sequence) insertSequence.run(id, blob(t.sequence.ids), blob(t.sequence.spans));
+    if (t.sequence?.starts) insertStarts.run(id, blob(t.sequence.starts));
   }
   if (r.episode) addEpisode(id, r.episode, insertEpisode);
 }

@@ -117,6 +117,7 @@ export function storedStep(
       ids: Int32Array.from([...tokens.promptIds, ...(tokens.sequence?.ids ?? tokens.completionIds)]),
       promptLength: tokens.promptIds.length,
       ...(tokens.sequence && { spans: tokens.sequence.spans }),
+      ...(tokens.sequence?.starts && { starts: tokens.sequence.starts }),
       responseIds: tokens.completionIds,
       response: row.completion,
       ended: true,
