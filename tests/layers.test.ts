@@ -21,7 +21,7 @@ const models = [
 const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store', 'catalogue'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
   ...['src/dist', 'src/dist/shard', 'src/hub', 'src/rewards', 'src/rewards/program', 'src/rollouts'],
-  ...['src/rollouts/episodes', 'src/threads'],
+  ...['src/rollouts/episodes', 'src/rollouts/agents', 'src/serve', 'src/threads'],
   ...[engine, text, data, tasks, environments, algorithms, models, runs].flat(),
 ];
 const trainerRooms = ['', '/loop', '/batches', '/reference', '/teacher'].map((room) => `src/trainers${room}`);
@@ -120,6 +120,11 @@ const allowed: Record<string, string[]> = {
     'src/tensor',
   ],
   'src/rollouts/episodes': ['src/rollouts', 'src/rewards', ...environments, ...models, ...text],
+  // Agents call the policy as clients call the server: in its words.
+  'src/rollouts/agents': [
+    ...['src/rollouts', 'src/rollouts/episodes', 'src/serve', 'src/threads'],
+    ...[environments, models, text].flat(),
+  ],
   'src/evaluate': belowTrainers,
   'src/evaluate/instructions': ['src/data/shapes'],
   'src/evaluate/suites': ['src/evaluate', ...belowTrainers],

@@ -45,6 +45,7 @@ const options = z.object({
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, picture and page', group }),
   task: shape.task,
   env: shape.env,
+  agent: shape.agent,
   maxTurns: shape.maxTurns,
   toolTimeout: shape.toolTimeout,
   dataset: shape.dataset,
@@ -93,6 +94,7 @@ export function registerEvaluatePolicy(evaluate: Command): void {
     examples: [
       'attune evaluate policy --model checkpoints/grpo/run --task number_sorting:1 --reference models/tiny --opponent models/tiny',
       'attune evaluate policy --model checkpoints/grpo/run --env guess:1',
+      'attune evaluate policy --model checkpoints/grpo/run --agent ./my-agent.ts',
     ],
     run,
   });
@@ -134,6 +136,8 @@ async function run(config: Config): Promise<void> {
     opponent: rival,
     maxNewTokens: config.maxNewTokens,
     maxTurns: config.maxTurns,
+    toolTimeout: config.toolTimeout,
+    promptMaxLength: config.promptMaxLength,
     temperature: config.temperature,
     topP: config.topP,
     seed: config.seed,
@@ -173,9 +177,9 @@ async function trainedOnBy(model: string, prompts: readonly PolicyPrompt[], toke
 }
 
 function headingOf(config: Config, scorer: ConfiguredScorer, trainedOn: number | undefined): PolicyEvaluationHeading {
-  const { model, reference, opponent, task, env, dataset, samples, temperature, topP } = config;
+  const { model, reference, opponent, task, env, agent, dataset, samples, temperature, topP } = config;
   return {
-    ...{ model, reference, opponent, task, env, dataset, trained_on: trainedOn },
+    ...{ model, reference, opponent, task, env, agent, dataset, trained_on: trainedOn },
     ...judgeHeading(config, scorer),
     ...(samples > 0 && { sampling: { samples, temperature, top_p: topP } }),
     max_new_tokens: config.maxNewTokens,

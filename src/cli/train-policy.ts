@@ -33,6 +33,7 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
     'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
     'attune train policy --model checkpoints/sft/run/final --env guess:1-2 --max-new-tokens 128 --max-turns 6',
     'attune train policy --model Qwen/Qwen3-0.6B --env ./my-env.ts --tool-timeout 20 --lora',
+    'attune train policy --model Qwen/Qwen3-0.6B --agent ./my-agent.ts --max-turns 8 --lora',
     'attune train policy --algorithm opd --teacher Qwen/Qwen3-4B --model Qwen/Qwen3-0.6B --dataset prompts.jsonl',
   ],
 };

@@ -20,6 +20,15 @@ export interface AgentEpisode extends Omit<AgentRunOptions, 'problem'> {
   key: string;
 }
 
+/** The thread of agents has ended by itself: whoever was not waiting for an answer may be the cause. */
+export class AgentThreadLost extends EnvironmentError {
+  override name = 'AgentThreadLost';
+
+  constructor(message: string) {
+    super(message, 'step');
+  }
+}
+
 /** Runs an episode of an agent. */
 export type AgentRunner = (episode: AgentEpisode) => Promise<AgentResult>;
 

@@ -6,7 +6,7 @@
  *     export default defineEnvironment({ name: 'mine', start: ({ random }) => ({ messages: 'Hello', step: (response) => … }) });
  */
 export type { Random } from '../random.ts';
-export { type AgentEpisode, OpenAgent } from './agent.ts';
+export { type AgentEpisode, AgentThreadLost, OpenAgent } from './agent.ts';
 export { type DemonstrationOptions, type DemonstrationRow, demonstrationRows } from './demonstrations.ts';
 export { type LoadOptions, loadAgent, loadEnvironment } from './module.ts';
 export type { OpenEnvironment, OpenEpisode } from './opened.ts';

@@ -8,7 +8,7 @@
  * one: they are started again with their seeds, and what the policy has said is said again.
  */
 import { checkModuleFile, ModuleThread, ThreadEnded } from '../threads/module-thread.ts';
-import { type AgentEpisode, OpenAgent } from './agent.ts';
+import { type AgentEpisode, AgentThreadLost, OpenAgent } from './agent.ts';
 import {
   type Described,
   type EnvironmentRequest,
@@ -101,7 +101,8 @@ class Asker {
       script: new URL('./module-thread.ts', import.meta.url),
       data: { kind },
       words: words[kind],
-      failure: failureOf,
+      failure: (message, fault) =>
+        kind === 'agent' && fault === 'thread' ? new AgentThreadLost(message) : failureOf(message, fault),
       endsWithLateCall: false,
     });
   }

@@ -16,6 +16,7 @@ export interface PolicyEvaluationHeading extends JudgeHeading {
   /** The task, environment or dataset that the prompts are from. */
   task?: string;
   env?: string;
+  agent?: string;
   dataset?: string;
   /** How many of the prompts are among those that the model's own run trains on, where that is known. */
   trained_on?: number;
@@ -58,9 +59,12 @@ export async function writePolicyEvaluation(
 }
 
 /** Test problems of tasks are held out from every training; of a dataset's prompts only the run itself can say so. */
-function promptsSaid(count: number, { task, env, trained_on: trained }: Partial<PolicyEvaluationHeading> = {}): string {
+function promptsSaid(
+  count: number,
+  { task, env, agent, trained_on: trained }: Partial<PolicyEvaluationHeading> = {},
+): string {
   if (trained) return `${count} prompts, ${trained} of them trained on`;
-  return (task ?? env) !== undefined || trained === 0 ? `${count} held-out prompts` : `${count} prompts`;
+  return (task ?? env ?? agent) !== undefined || trained === 0 ? `${count} held-out prompts` : `${count} prompts`;
 }
 
 function headingRows({ sampling, ...heading }: PolicyEvaluationHeading): [string, string][] {

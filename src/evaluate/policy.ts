@@ -7,15 +7,17 @@
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
 import { above, anything, atLeast, checkArguments, integer, list, type Rule, whole } from '../arguments.ts';
-import type { Problem } from '../environments/index.ts';
+import { OpenAgent, type Problem } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
 import { type CacheDtype, type Model, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import { anyScorer } from '../rewards/scorer.ts';
+import { AgentPlayer } from '../rollouts/agents/player.ts';
+import type { RolloutPlayer } from '../rollouts/drawing.ts';
 import { EpisodePlayer } from '../rollouts/episodes/player.ts';
 import { evaluatePrompts, measureKl } from '../rollouts/evaluation.ts';
-import { type PolicyPrompt, PromptWriter } from '../rollouts/prompts.ts';
+import { agentPrompt, type PolicyPrompt, PromptWriter } from '../rollouts/prompts.ts';
 import type { Rollout } from '../rollouts/rollout.ts';
 import type { Example } from '../tasks/index.ts';
 import type { FormatOptions, Message, Tokenizer } from '../text/index.ts';
@@ -49,6 +51,10 @@ export interface EvaluatePolicyOptions extends Player, FormatOptions {
   maxNewTokens?: number;
   /** Answers in an episode at most; 10 unless given. */
   maxTurns?: number;
+  /** Seconds that an agent may take until its next call; 60 unless given. */
+  toolTimeout?: number;
+  /** Tokens of the first messages of an agent's conversation at most; what the model has room for unless given. */
+  promptMaxLength?: number;
   temperature?: number;
   topP?: number;
   seed?: number;
@@ -117,6 +123,8 @@ const rules: Partial<Record<keyof EvaluatePolicyOptions, Rule>> = {
   samples: whole(0),
   maxNewTokens: whole(1),
   maxTurns: whole(1),
+  toolTimeout: above(0),
+  promptMaxLength: whole(1),
   temperature: above(0),
   topP: above(0, 1),
   seed: integer,
@@ -166,7 +174,7 @@ async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicy
   const { maxNewTokens = 512, temperature = 1, topP = 1, seed = 1, cacheDtype = 'model', signal, progress } = options;
   const writer = new PromptWriter(tokenizer, options);
   const prompts = options.prompts.map(({ messages, example, answer: known, problem }, i) => ({
-    ...(writer.write(i, messages) as PolicyPrompt),
+    ...(isOfAgent(problem) ? agentPrompt(i, messages) : (writer.write(i, messages) as PolicyPrompt)),
     ...(example && { example }),
     ...(known !== undefined && { answer: known }),
     ...(problem && { problem }),
@@ -177,7 +185,12 @@ async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicy
     throw new UserError(
       `A prompt has ${longest} tokens, and ${model.decoder.spec.maxPositions} is all that the model has positions for: leave out long prompts with --prompt-max-length.`,
     );
-  const player = playerOf(tokenizer, options);
+  const { maxPositions } = model.decoder.spec;
+  if (longest === 0 && maxNewTokens >= maxPositions)
+    throw new UserError(
+      `--max-new-tokens ${maxNewTokens}: there are ${maxPositions} positions for the messages and the answers of a conversation together in the model.`,
+    );
+  const player = playerOf(tokenizer, options, maxPositions - maxNewTokens);
   using sampler = new Sampler(model, { tokenizer, cacheDtype, reusePrefixes: player !== undefined });
   const seeds = (place: number) => seed + place;
   const written = { maxNewTokens: Math.min(maxNewTokens, room), temperature, topP, seeds, signal, progress };
@@ -186,16 +199,22 @@ async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicy
 }
 
 /** Plays the episodes of environments' problems; undefined where there are none. */
-function playerOf(tokenizer: Tokenizer, options: EvaluatePolicyOptions): EpisodePlayer | undefined {
-  const { prompts, maxTurns = 10, format, templateVariables } = options;
+function playerOf(tokenizer: Tokenizer, options: EvaluatePolicyOptions, room: number): RolloutPlayer | undefined {
+  const { prompts, maxTurns = 10, toolTimeout = 60, promptMaxLength = room, format, templateVariables } = options;
+  const rules = { maxTurns, onError: 'stop' as const, format, templateVariables };
   const problems = prompts.filter(({ problem }) => problem !== undefined).length;
   if (problems === 0) return undefined;
-  if (problems === prompts.length)
-    return new EpisodePlayer(tokenizer, { maxTurns, onError: 'stop', format, templateVariables });
-  throw new UserError(
-    'Problems of environments are evaluated by themselves: leave the prompts without one out, or the others.',
-  );
+  const agents = prompts.filter(({ problem }) => isOfAgent(problem)).length;
+  if (problems !== prompts.length || (agents > 0 && agents < problems))
+    throw new UserError(
+      'Problems of environments, and those of agents, are evaluated by themselves: leave the others out.',
+    );
+  if (agents === 0) return new EpisodePlayer(tokenizer, rules);
+  const maxPromptTokens = Math.min(promptMaxLength, room);
+  return new AgentPlayer(tokenizer, { ...rules, maxPromptTokens, timeLimitMs: 1000 * toolTimeout });
 }
+
+const isOfAgent = (problem: Problem | undefined) => problem?.environment instanceof OpenAgent;
 
 const evaluated = ({ response, score, parts, correct, responseIds, ended, truncated }: Rollout): EvaluatedResponse => ({
   text: response,

@@ -34,6 +34,12 @@ export function minibatches<T>(rollouts: readonly T[], count: number, key: reado
 export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Sharing): Rollout[][] =>
   responseBatches(rollouts, { tokens }, decoder);
 
+/** An episode that failed before its first answer has no tokens of the policy: there is nothing to compute of it. */
+export const withTokens = (rollouts: readonly Rollout[]): Rollout[] =>
+  rollouts.filter(({ responseIds }) => responseIds.length > 0);
+
+const nothing: Started<Float32Array> = { read: () => new Float32Array(), drop() {} };
+
 /** A critic: gives V of every response token. */
 export interface ValueModel {
   values(packed: PackedResponses, hidden: Tensor): Tensor;
@@ -72,6 +78,7 @@ export function startScores(
   const parts = byTokens(rollouts, options.microBatchTokens, model.decoder).map((part) =>
     scope(() =>
       noGrad(() => {
+        if (withTokens(part).length === 0) return { part, logp: nothing, value: critic === null ? null : nothing };
         const packed = packResponses(part, model.decoder);
         const hidden = model.decoder.forward(packed.batch);
         const { logp } = tokenLogprobs(model.decoder, hidden, packed.batch, packed.tokens, options.temperature);

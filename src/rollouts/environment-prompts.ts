@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import type { OpenedEnvironments, Problem, ProblemOptions } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
 import { Curriculum, type CurriculumOptions } from '../tasks/curriculum.ts';
-import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
+import type { PolicyPrompt, ProblemWriter, PromptSource } from './prompts.ts';
 
 /** Prompts that are too long are skipped; this many in a row are an error. */
 const mostTooLong = 1000;
@@ -28,14 +28,14 @@ export class EnvironmentPrompts implements PromptSource {
   readonly size = undefined;
   readonly fingerprint: string;
   readonly #environments: OpenedEnvironments;
-  readonly #writer: PromptWriter;
+  readonly #writer: ProblemWriter;
   readonly #seed: number;
   readonly #curriculum: Curriculum | undefined;
   #next = 0;
 
   static async open(
     environments: OpenedEnvironments,
-    writer: PromptWriter,
+    writer: ProblemWriter,
     options: EnvironmentPromptOptions,
   ): Promise<EnvironmentPrompts> {
     // How a problem is written is part of what the run is trained on.
@@ -45,7 +45,7 @@ export class EnvironmentPrompts implements PromptSource {
 
   private constructor(
     environments: OpenedEnvironments,
-    writer: PromptWriter,
+    writer: ProblemWriter,
     { seed, curriculum, recipe = '' }: EnvironmentPromptOptions,
     written: string | undefined,
   ) {
@@ -124,7 +124,7 @@ function problemsAt(
 /** Held-out problems, without repeats; fewer than `count` if the environments have fewer. */
 export async function environmentEvalPrompts(
   environments: OpenedEnvironments,
-  writer: PromptWriter,
+  writer: ProblemWriter,
   { seed, count }: { seed: number; count: number },
 ): Promise<PolicyPrompt[]> {
   const seen = new Set<string>();

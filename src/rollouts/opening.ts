@@ -5,13 +5,13 @@
  *     prompts.take(8);
  */
 import type { DatasetSpec } from '../data/index.ts';
-import { type OpenedEnvironments, openEnvironments } from '../environments/index.ts';
+import { type OpenedEnvironments, openAgents, openEnvironments } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
 import type { FormatOptions, Tokenizer } from '../text/index.ts';
 import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prompts.ts';
 import { EnvironmentPrompts, environmentEvalPrompts } from './environment-prompts.ts';
-import { type PolicyPrompt, type PromptSource, PromptWriter } from './prompts.ts';
+import { agentPrompt, type PolicyPrompt, type ProblemWriter, type PromptSource, PromptWriter } from './prompts.ts';
 import { TaskPrompts, taskEvalPrompts } from './task-prompts.ts';
 
 /** How prompts are written as text; names as in configs. */
@@ -26,7 +26,8 @@ export interface WritingConfig {
 export interface PromptsConfig extends WritingConfig {
   task?: string;
   env?: string;
-  /** Seconds that an environment may take for a step. */
+  agent?: string;
+  /** Seconds that an environment may take for a step, and an agent until it calls. */
   toolTimeout?: number;
   curriculum: boolean;
   curriculumUp: number;
@@ -58,9 +59,16 @@ export interface OpenOptions {
   hubRetries?: number;
 }
 
-/** The environments of a config, opened; undefined where it has none. */
-export const openedEnvironments = async ({ env, toolTimeout = 60 }: Pick<PromptsConfig, 'env' | 'toolTimeout'>) =>
-  env === undefined ? undefined : openEnvironments(env, { timeLimitMs: 1000 * toolTimeout });
+/** The environments or agents of a config, opened; undefined where it has none. */
+export async function openedEnvironments({
+  env,
+  agent,
+  toolTimeout = 60,
+}: Pick<PromptsConfig, 'env' | 'agent' | 'toolTimeout'>): Promise<OpenedEnvironments | undefined> {
+  const options = { timeLimitMs: 1000 * toolTimeout };
+  if (agent !== undefined) return openAgents(agent, options);
+  return env === undefined ? undefined : openEnvironments(env, options);
+}
 
 export async function openPrompts(
   config: PromptsConfig,
@@ -70,8 +78,8 @@ export async function openPrompts(
   const { task, seed, curriculumUp: up, curriculumDown: down } = config;
   const curriculum = config.curriculum ? { up, down } : undefined;
   if (options.environments !== undefined) {
-    const writer = promptWriter(config, tokenizer);
-    const drawn = { seed, curriculum, recipe: config.env };
+    const writer = problemWriter(config, tokenizer);
+    const drawn = { seed, curriculum, recipe: config.agent ?? config.env };
     return {
       prompts: await EnvironmentPrompts.open(options.environments, writer, drawn),
       train: [],
@@ -109,21 +117,27 @@ export async function heldOutPrompts(
     );
   }
   const count = heldOutCount(config);
-  const writer = promptWriter(config, tokenizer);
   const found =
     environments === undefined
-      ? taskEvalPrompts(writer, { tasks: tasks as string, seed, count })
-      : await environmentEvalPrompts(environments, writer, { seed, count });
+      ? taskEvalPrompts(promptWriter(config, tokenizer), { tasks: tasks as string, seed, count })
+      : await environmentEvalPrompts(environments, problemWriter(config, tokenizer), { seed, count });
   if (found.length < count)
     options.progress
       ?.start('held-out prompts')
       .done(
-        `${found.length} in place of ${count}: the ${environments === undefined ? 'tasks' : 'environments'} have no more different test problems at this difficulty`,
+        `${found.length} in place of ${count}: the ${sourceOf(config)} have no more different test problems at this difficulty`,
       );
   return found;
 }
 
+const sourceOf = ({ env, agent }: PromptsConfig) =>
+  agent === undefined ? (env === undefined ? 'tasks' : 'environments') : 'agents';
+
 const heldOutCount = (config: PromptsConfig) => (config.evalSteps > 0 ? config.evalNumPrompts : 0);
+
+/** Agents write their prompts themselves. */
+const problemWriter = (config: PromptsConfig, tokenizer: Tokenizer): ProblemWriter =>
+  config.agent === undefined ? promptWriter(config, tokenizer) : { write: agentPrompt };
 
 export function promptWriter(config: WritingConfig, tokenizer: Tokenizer): PromptWriter {
   return new PromptWriter(tokenizer, {

@@ -81,6 +81,15 @@ export class PromptWriter {
   }
 }
 
+/** Writes the problem of an environment, or of an agent. */
+export type ProblemWriter = Pick<PromptWriter, 'write'>;
+
+/** The problem of an agent as a prompt: nothing is read before the agent's first call. */
+export function agentPrompt(index: number, problem: string | readonly Message[]): PolicyPrompt {
+  const messages: readonly Message[] = typeof problem === 'string' ? [{ role: 'user', content: problem }] : problem;
+  return { index, messages, text: messages.map(({ content }) => content).join('\n\n'), ids: new Int32Array() };
+}
+
 /** Stands for a set of prompts in their order, with their answers. */
 export function promptsFingerprint(prompts: readonly PolicyPrompt[]): string {
   const hash = createHash('sha256');

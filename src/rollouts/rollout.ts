@@ -89,7 +89,9 @@ export interface EpisodeRecord {
 }
 
 /** What was said in an episode after its prompt, in order, and which of it are the policy's turns. */
-export function saidIn({ turns }: Pick<EpisodeRecord, 'turns'>): { role: string; content: string; turn?: EpisodeTurn }[] {
+export function saidIn({
+  turns,
+}: Pick<EpisodeRecord, 'turns'>): { role: string; content: string; turn?: EpisodeTurn }[] {
   let before = 1;
   return turns.flatMap((turn) => {
     const { response, asked = [], told, conversation = before } = turn;

@@ -34,6 +34,8 @@ export interface RewardOptions {
   task?: string;
   /** An environment gives the rewards itself. */
   env?: string;
+  /** So does an agent. */
+  agent?: string;
   rewardModelPath?: string;
   rmQuantType?: QuantType;
   rmPrecision?: Precision;
@@ -72,7 +74,7 @@ const unscored: ConfiguredScorer = {
  * what was opened here, not the calling program's own scorers.
  */
 export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<ConfiguredScorer> {
-  if (config.env !== undefined) return environmentReward(options.extra);
+  if ((config.env ?? config.agent) !== undefined) return episodeReward(config.agent !== undefined, options.extra);
   using opened = new DisposableStack();
   const { extra } = options;
   const scorers = await scorersOf(config, options, opened);
@@ -96,13 +98,15 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
 }
 
 /** Episodes come with their scores: nothing else scores them. */
-function environmentReward(extra: readonly RewardScorer[] = []): ConfiguredScorer {
+function episodeReward(isAgent: boolean, extra: readonly RewardScorer[] = []): ConfiguredScorer {
+  const [name, flag, where] = isAgent
+    ? ['agent', '--agent', "agent's run"]
+    : ['environment', '--env', "environment's step"];
   if (extra.length > 0)
     throw new UserError(
-      `The environment gives the reward (--env): leave ${extra.map(({ name }) => name).join(', ')} out, or give it in the environment's step.`,
+      `The ${name} gives the reward (${flag}): leave ${extra.map((each) => each.name).join(', ')} out, or give it in the ${where}.`,
     );
-  const name = 'environment';
-  return { name, score: () => Promise.reject(new UserError('Only the episodes of an environment have its reward.')) };
+  return { name, score: () => Promise.reject(new UserError(`Only the episodes of an ${name} have its reward.`)) };
 }
 
 /** Who judged, as it stands in the files of an evaluation. */
@@ -159,7 +163,7 @@ export async function checkReward(
   config: RewardOptions,
   { device, prompts, progress, optional }: Omit<ScorerOptions, 'extra' | 'onFailure'> & { progress?: Progress },
 ): Promise<number> {
-  if (config.env !== undefined) return 0;
+  if ((config.env ?? config.agent) !== undefined) return 0;
   const { rewardModelPath, rewardModule, rmQuantType: quantType } = config;
   const other = rewardModelPath !== undefined || rewardModule !== undefined;
   const verifier = verifierOf(config, prompts, other);

@@ -9,7 +9,7 @@ import { vocabularyLogprobs } from '../models/decoder/logprobs.ts';
 import { packResponses } from '../models/decoder/responses.ts';
 import type { Model } from '../models/index.ts';
 import { noGrad, scope, type Tensor } from '../tensor/index.ts';
-import { byTokens, type ScoreOptions } from './batches.ts';
+import { byTokens, type ScoreOptions, withTokens } from './batches.ts';
 import type { Rollout } from './rollout.ts';
 
 /** Elements of one chunk of logits. */
@@ -58,7 +58,7 @@ export async function meanTokenKl(
     return { sum, tokens };
   };
   const cost = (part: readonly Rollout[]) => part.reduce((sum, { ids }) => sum + ids.length, 0);
-  const parts = byTokens(rollouts, microBatchTokens, sharing);
+  const parts = byTokens(withTokens(rollouts), microBatchTokens, sharing);
   const measured = await computeDealt(await joinWorld(), parts, cost, measure);
   const total = (of: (each: { sum: number; tokens: number }) => number) =>
     measured.reduce((sum, each) => sum + of(each), 0);

@@ -11,7 +11,7 @@ export async function countTrainedOn(
 ): Promise<number | undefined> {
   // Test problems of tasks are never trained on, whatever the seed.
   const areOfTasks = prompts.every((prompt) => taskOf(prompt) !== undefined);
-  if (config.task !== undefined || config.env !== undefined) return areOfTasks ? 0 : undefined;
+  if ((config.task ?? config.env ?? config.agent) !== undefined) return areOfTasks ? 0 : undefined;
   // A whole dataset, which may be on the hub, is not read for problems that it hardly has.
   if (areOfTasks) return undefined;
   if (config.dataset === undefined) return undefined; // rows of a program

@@ -32,8 +32,23 @@ beforeAll(async () => {
     at('slow-env.mjs'),
     `export default { name: 'slow', start: ({ random }) => ({ messages: 'red ' + random.int(1, 1e6), step: () => new Promise((r) => setTimeout(() => r({ done: true }), 400)) }) };`,
   );
+  for (const [name, reward] of [
+    ['agent', 0.25],
+    ['other-agent', 0.5],
+  ] as const)
+    writeFileSync(at(`${name}.mjs`), agentOf(reward));
   await makeRewardModel('rm');
 });
+
+const agentOf = (reward: number) => `export default {
+  name: 'one', start: ({ random }) => 'red ' + random.int(1, 1e6),
+  async run({ baseURL, apiKey, problem }) {
+    const body = JSON.stringify({ messages: [{ role: 'user', content: problem }] });
+    const headers = { 'Content-Type': 'application/json', Authorization: 'Bearer ' + apiKey };
+    const answer = await (await fetch(baseURL + '/chat/completions', { method: 'POST', headers, body })).json();
+    return { reward: ${reward} * answer.choices[0].message.content.length };
+  },
+};`;
 
 const byModel = () => ({ rewardModule: undefined, rewardModelPath: at('rm') });
 const played = { dataset: undefined, rewardModule: undefined, promptFormat: 'transcript', maxNewTokens: 200 };
@@ -66,6 +81,13 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
     env: [
       changes('guess:2', { ...played, env: 'guess:1' }),
       fails('guess', /leave --dataset out/, { rewardModule: undefined }),
+    ],
+    agent: [
+      changes(
+        () => at('other-agent.mjs'),
+        () => ({ ...played, agent: at('agent.mjs') }),
+      ),
+      fails('./nowhere.ts', /There is no agent module/, { ...played, rewardModule: undefined }),
     ],
     maxTurns: [changes(1, { ...played, env: 'guess:1' }), refused(3, /there is no --env/)],
     toolTimeout: [

@@ -39,12 +39,27 @@ beforeAll(async () => {
     at('broken-env.mjs'),
     `export default { name: 'broken', start: ({ random }) => ({ ${begins}, step() { throw new Error('no step today'); } }) };`,
   );
+  for (const [name, reward] of [
+    ['agent', 0.25],
+    ['other-agent', 0.5],
+  ] as const)
+    writeFileSync(at(`${name}.mjs`), agentOf(reward));
   templated('thinking', '{% for m in messages %}{{ m.content }}{% endfor %}{% if loud %} good{% endif %}');
   const pairs = questions.map((prompt, i) => ({ prompt, chosen: reply(i), rejected: 'no' }));
   const short = { maxSteps: 1, analysisSamples: 0, evalSteps: -1, saveSteps: -1, reportTo: ['none' as const] };
   const made = { model: at('model'), dataset: pairs, outputDir: at('rm'), runName: 'rm', validationSplit: 0, ...short };
   await trainReward(made, { cache: false, run: { curves: false } });
 });
+
+const agentOf = (reward: number) => `export default {
+  name: 'one', start: ({ random }) => 'red ' + random.int(1, 1e6),
+  async run({ baseURL, apiKey, problem }) {
+    const body = JSON.stringify({ messages: [{ role: 'user', content: problem }] });
+    const headers = { 'Content-Type': 'application/json', Authorization: 'Bearer ' + apiKey };
+    const answer = await (await fetch(baseURL + '/chat/completions', { method: 'POST', headers, body })).json();
+    return { reward: ${reward} * answer.choices[0].message.content.length };
+  },
+};`;
 
 const byLength = (items: readonly { response: string }[]) => items.map(({ response }) => response.length);
 
@@ -91,7 +106,7 @@ const cadence = cadenceProofs({ metric: 'eval/kl', greaterIsBetter: false, uneva
 
 /** The reward of an environment stands alone. */
 const start: typeof startPolicy = (resolved, more = {}) =>
-  startPolicy(resolved, resolved.config.env === undefined ? more : { ...more, rewards: [] });
+  startPolicy(resolved, (resolved.config.env ?? resolved.config.agent) === undefined ? more : { ...more, rewards: [] });
 
 walk('train policy', policySchema, start, {
   base: () => ({
@@ -179,6 +194,15 @@ walk('train policy', policySchema, start, {
       fails('guess', /leave --dataset out/),
       fails('gues', /Did you mean "guess"/, played),
       fails('guess:9', /it has 1 to 5/, played),
+    ],
+    agent: [
+      changes(
+        'rollouts',
+        () => at('other-agent.mjs'),
+        () => ({ ...played, env: undefined, agent: at('agent.mjs') }),
+      ),
+      fails('./nowhere.ts', /There is no agent module/, { ...played, env: undefined }),
+      fails('./nowhere.ts', /--agent brings its own, so leave --env out/, played),
     ],
     maxTurns: [changes('rollouts', 1, played), noEnvironment(3)],
     toolTimeout: [

@@ -83,7 +83,12 @@ export class TokenView implements Disposable {
     const { decoder } = this.#loaded.model;
     const { temperature = 1 } = openRun(run.path).config as { temperature?: number };
     const ids = Int32Array.from([...promptIds, ...(sequence?.ids ?? completionIds)]);
-    const asked = { ids, promptLength: promptIds.length, ...(sequence && { spans: sequence.spans }), starts: sequence?.starts };
+    const asked = {
+      ids,
+      promptLength: promptIds.length,
+      ...(sequence && { spans: sequence.spans }),
+      starts: sequence?.starts,
+    };
     return withoutDropout(decoder, () =>
       scope(() =>
         noGrad(() => {

@@ -49,9 +49,9 @@ const code = /^(rewardModule|env|agent)$|Module$/;
 
 /** The files that a field runs. A recipe of environments may name several; one that cannot be read is refused elsewhere. */
 function codeFiles(field: string, value: string): string[] {
-  if (field !== 'env') return [value];
+  if (field !== 'env' && field !== 'agent') return [value];
   try {
-    return environmentFiles(value);
+    return environmentFiles(value, field === 'env' ? 'environment' : 'agent');
   } catch {
     return [];
   }

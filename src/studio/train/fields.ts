@@ -12,6 +12,7 @@ const usual = new Set([
     'dataset',
     'task',
     'env',
+    'agent',
     'algorithm',
     'teacher',
     'loss',

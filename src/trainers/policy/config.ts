@@ -119,12 +119,18 @@ const shape = z.object({
     examples: ['guess:1-3', './my-env.ts'],
     aliases: ['environment'],
   }),
+  agent: field(z.string().optional(), {
+    description:
+      "module with an agent of yours: its own code calls the policy, at an address that it is given, by OpenAI's API, and gives the reward",
+    group: group.environment,
+    examples: ['./my-agent.ts', './my-agent.ts:1-3'],
+  }),
   maxTurns: field(count().default(10), {
     description: 'answers of the policy in an episode at most; one that is not over then ends there',
     group: group.environment,
   }),
   toolTimeout: field(z.number().positive().default(60), {
-    description: 'seconds that the environment may take for a step',
+    description: 'seconds that the environment may take for a step, or the agent until its next call',
     group: group.environment,
   }),
 
@@ -166,7 +172,7 @@ const shape = z.object({
   }),
   onRewardError: field(z.enum(['stop', 'score']).default('stop'), {
     description:
-      'what an exception in a reward module or an environment does: stop the run, or score the sample 0 (an episode: what it has earned so far)',
+      'what an exception in a reward module, an environment or an agent does: stop the run, or score the sample 0 (an episode: what it has earned so far)',
     group: group.reward,
   }),
   rewardNormalization: field(z.enum(['none', 'batch', 'running']).default('none'), {
@@ -206,7 +212,8 @@ const shape = z.object({
     aliases: ['numRollouts'],
   }),
   maxNewTokens: field(count().default(512), {
-    description: 'tokens of a response at most; of a whole episode with --env, with those that it is told',
+    description:
+      'tokens of a response at most; of a whole episode with --env, and of a conversation with --agent, with those that it is told',
     group: group.rollout,
   }),
   temperature: field(z.number().positive().default(1), { description: 'of sampling', group: group.rollout }),
@@ -293,21 +300,29 @@ export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rmP
 }
 
 /** Prompts come from one place. */
-export function checkPromptSource(config: { task?: string; dataset?: string; env?: string }, rowsGiven = false): void {
+export function checkPromptSource(
+  config: { task?: string; dataset?: string; env?: string; agent?: string },
+  rowsGiven = false,
+): void {
   const hasDataset = rowsGiven || config.dataset !== undefined;
-  if (config.env !== undefined && (config.task !== undefined || hasDataset))
-    throw new UserError(
-      `Prompts come from one place: --env brings its own, so leave ${config.task === undefined ? '--dataset' : '--task'} out.`,
-    );
-  if (config.env !== undefined) {
-    checkEnvironments(config.env);
+  const played = config.agent ?? config.env;
+  const flag = config.agent === undefined ? '--env' : '--agent';
+  const other = [
+    ...(config.task === undefined ? [] : ['--task']),
+    ...(hasDataset ? ['--dataset'] : []),
+    ...(config.agent === undefined || config.env === undefined ? [] : ['--env']),
+  ];
+  if (played !== undefined && other.length > 0)
+    throw new UserError(`Prompts come from one place: ${flag} brings its own, so leave ${other[0]} out.`);
+  if (played !== undefined) {
+    checkEnvironments(played, config.agent === undefined ? 'environment' : 'agent');
     return;
   }
   if (config.task !== undefined && hasDataset)
     throw new UserError('Prompts come from --task or from --dataset, not from both.');
   if (config.task === undefined && !hasDataset)
     throw new UserError(
-      'There are no prompts: name tasks with --task (attune tasks lists them), a set with --dataset, or an environment with --env.',
+      'There are no prompts: name tasks with --task (attune tasks lists them), a set with --dataset, an environment with --env, or an agent with --agent.',
     );
 }
 
@@ -326,9 +341,9 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
     );
   if (config.groupSize < 2 && comparesWithinGroup(algorithm))
     throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
-  if (config.curriculum && config.task === undefined && config.env === undefined)
+  if (config.curriculum && (config.task ?? config.env ?? config.agent) === undefined)
     throw new UserError(
-      '--curriculum moves through difficulties of tasks: it needs --task (or --env) with a range, such as gcd:1-3.',
+      '--curriculum moves through difficulties of tasks: it needs --task (or --env, or --agent) with a range, such as gcd:1-3.',
     );
   const { curriculumUp: up, curriculumDown: down } = config;
   if (config.curriculum && up < down)

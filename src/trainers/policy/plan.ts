@@ -4,7 +4,7 @@ import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import { readAdapterConfig } from '../../models/files/adapter.ts';
 import { loadTokenizer } from '../../models/index.ts';
-import { episodePlayer } from '../../rollouts/episodes/player.ts';
+import { configuredPlayer } from '../../rollouts/agents/configured.ts';
 import { openedEnvironments, openPrompts } from '../../rollouts/opening.ts';
 import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { checkReward } from '../../rollouts/scorer.ts';
@@ -99,7 +99,7 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   const within = promptsWithin(config, Math.min(planned.positions, teacher?.positions ?? planned.positions));
   using environments = await openedEnvironments(config);
   const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress, environments });
-  episodePlayer(config, tokenizer);
+  configuredPlayer(within, tokenizer);
   checkHeldOut(config, evaluation.length > 0, sources);
   if (resume !== undefined) {
     const { maxSteps } = plannedSteps(config, prompts);
@@ -126,6 +126,7 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
     `${algorithm.name}: ${algorithm.summary}`,
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
     ...(config.env === undefined ? [] : [`episodes: ${config.env}, up to ${counted(config.maxTurns, 'turn')}`]),
+    ...(config.agent === undefined ? [] : [`episodes: ${config.agent}, up to ${counted(config.maxTurns, 'call')}`]),
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
     `memory: ${describeMemory(planned.memory, besides)}${ownCritic(config)}`,

@@ -10,13 +10,13 @@
 import { type PolicyAlgorithm, stdOf, useAlgorithm, usesReference } from '../../algorithms/index.ts';
 import { call, checkArguments, list, type Rule } from '../../arguments.ts';
 import { makeOptimizer } from '../../dist/shard/optimizer.ts';
-import type { EnvironmentRecipe } from '../../environments/index.ts';
-import { environmentText } from '../../environments/recipe.ts';
+import type { Agent, EnvironmentRecipe } from '../../environments/index.ts';
+import { agentText, environmentText } from '../../environments/recipe.ts';
 import { UserError } from '../../errors.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
 import { anyScorer } from '../../rewards/scorer.ts';
-import { episodePlayer } from '../../rollouts/episodes/player.ts';
+import { configuredPlayer } from '../../rollouts/agents/configured.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames, withoutRewards } from '../../rollouts/metrics.ts';
 import { openedEnvironments, openPrompts } from '../../rollouts/opening.ts';
@@ -68,13 +68,15 @@ export type PolicyStep = StepOf<
 
 /**
  * Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`), `task` a text or a task
- * of your own (`defineTask`), `env` a text or an environment of your own (`defineEnvironment`). To go on with a run, the same ones are given again.
+ * of your own (`defineTask`), `env` a text or an environment of your own (`defineEnvironment`), `agent` a text or an agent of your own
+ * (`defineAgent`). To go on with a run, the same ones are given again.
  */
 export function trainPolicy(
-  input: Omit<ProgramConfig<PolicyInput>, 'algorithm' | 'task' | 'env'> & {
+  input: Omit<ProgramConfig<PolicyInput>, 'algorithm' | 'task' | 'env' | 'agent'> & {
     algorithm?: string | PolicyAlgorithm;
     task?: TaskRecipe;
     env?: EnvironmentRecipe;
+    agent?: string | Agent;
   },
   options: PolicyTrainerOptions = {},
 ): Training<PolicyStep> {
@@ -98,6 +100,7 @@ function named(flags: Record<string, unknown>): void {
   if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
   if (typeof flags.task === 'object') flags.task = recipeText(flags.task as TaskRecipe);
   if (typeof flags.env === 'object') flags.env = environmentText(flags.env as EnvironmentRecipe);
+  if (typeof flags.agent === 'object') flags.agent = agentText(flags.agent as Agent);
 }
 
 /** The same from a resolved config. */
@@ -124,8 +127,8 @@ export function startPolicy(
     const positions = Math.min(...[model, teacher ?? model].map(({ decoder }) => decoder.spec.maxPositions));
     const environments = await openedEnvironments(config);
     opened.defer(() => environments?.dispose());
-    const player = episodePlayer(config, tokenizer, options.onRewardFailure);
     const within = promptsWithin(config, positions);
+    const player = configuredPlayer(within, tokenizer, options.onRewardFailure);
     const opening = { rows: options.dataset, environments, progress };
     const { prompts, train, evaluation } = await openPrompts(within, tokenizer, opening);
     const extra = (options.rewards ?? []).map((reward, i) =>

@@ -19,6 +19,8 @@ type Config = AlgorithmConfig &
     refModel?: string;
     task?: string;
     env?: string;
+    agent?: string;
+    system?: string;
     maxTurns: number;
     toolTimeout: number;
     rewardModelPath?: string;
@@ -132,27 +134,34 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   },
   {
     options: ['subset', 'trainPrompts', 'testPrompts'],
-    unread: ({ task, env }) => (task ?? env) !== undefined,
-    because: ({ env }) =>
-      `prompts come from ${env === undefined ? '--task' : '--env'}, which makes them as they are needed`,
+    unread: ({ task, env, agent }) => (task ?? env ?? agent) !== undefined,
+    because: ({ env, agent }) =>
+      `prompts come from ${(agent && '--agent') ?? (env && '--env') ?? '--task'}, which makes them as they are needed`,
   },
   {
     options: ['epochs'],
-    unread: ({ task, env, maxSteps }) => (task ?? env) !== undefined || maxSteps !== undefined,
-    because: ({ task, env }) => {
+    unread: ({ task, env, agent, maxSteps }) => (task ?? env ?? agent) !== undefined || maxSteps !== undefined,
+    because: ({ task, env, agent }) => {
+      if (agent !== undefined) return 'agents are endless; --max-steps says how many steps';
       if (env !== undefined) return 'environments are endless; --max-steps says how many steps';
       return task === undefined ? '--max-steps decides' : 'tasks are endless; --max-steps says how many steps';
     },
   },
   {
     options: ['rewardModelPath', 'rewardModule', 'rewardWeights', 'verifierReward', 'formatReward'],
-    unread: ({ env }) => env !== undefined,
-    because: 'the environment gives the reward (--env)',
+    unread: ({ env, agent }) => (env ?? agent) !== undefined,
+    because: ({ agent }) =>
+      agent === undefined ? 'the environment gives the reward (--env)' : 'the agent gives the reward (--agent)',
   },
   {
     options: ['maxTurns', 'toolTimeout'],
-    unread: ({ env }) => env === undefined,
-    because: 'there is no --env',
+    unread: ({ env, agent }) => (env ?? agent) === undefined,
+    because: 'there is no --env and no --agent',
+  },
+  {
+    options: ['system'],
+    unread: ({ agent }) => agent !== undefined,
+    because: 'an agent writes all its messages itself (--agent)',
   },
   {
     options: ['rewardTimeout'],
@@ -161,12 +170,13 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   },
   {
     options: ['onRewardError'],
-    unread: ({ rewardModule, env }) => rewardModule === undefined && env === undefined,
-    because: 'there is no --reward-module and no --env',
+    unread: ({ rewardModule, env, agent }) => (rewardModule ?? env ?? agent) === undefined,
+    because: 'there is no --reward-module, no --env and no --agent',
   },
   {
     options: ['formatReward'],
-    unread: ({ task, env, verifierReward }) => env === undefined && (task === undefined || verifierReward === false),
+    unread: ({ task, env, agent, verifierReward }) =>
+      (env ?? agent) === undefined && (task === undefined || verifierReward === false),
     because: 'it is a part of the verifier of --task, which is not used',
   },
   {

@@ -39,7 +39,7 @@ export async function namedPrompts(
 ): Promise<Fingerprints> {
   try {
     const { config } = resolveConfig(policySchema, { checkpoint: checkpointConfig(checkpoint) });
-    if ((config.task ?? config.env ?? config.dataset) === undefined) return {};
+    if ((config.task ?? config.env ?? config.agent ?? config.dataset) === undefined) return {};
     using environments = await openedEnvironments(config);
     const { prompts, evaluation } = await openPrompts(promptsWithin(config, positions), tokenizer, { environments });
     const heldOut = evaluation.length === 0 ? undefined : promptsFingerprint(evaluation);

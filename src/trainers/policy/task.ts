@@ -18,7 +18,7 @@ import { soloWorld, type World } from '../../dist/world.ts';
 import { packedTokens, type Started } from '../../models/decoder/responses.ts';
 import type { Decoder, Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
-import { byTokens, minibatches, startScores } from '../../rollouts/batches.ts';
+import { byTokens, minibatches, startScores, withTokens } from '../../rollouts/batches.ts';
 import {
   assignEach,
   drawRollouts,
@@ -316,7 +316,7 @@ export class PolicyTask implements TrainTask {
       const lengths = part.map(({ responseIds }) => responseIds.length);
       const totals = stepTotals(lengths, config.maxNewTokens);
       const context = { ...this.#parts, options, step, totals, isFirst: updates === 0 };
-      const metrics = await update(this.#microBatches(part), (batch) => backwardRollouts(batch, context), {
+      const metrics = await update(this.#microBatches(withTokens(part)), (batch) => backwardRollouts(batch, context), {
         cost: this.#packedTokens,
       });
       if (updates === 0) Object.assign(first, firstTerms(metrics));
@@ -346,8 +346,9 @@ export class PolicyTask implements TrainTask {
   *#passes(rollouts: readonly Rollout[], step: number): Generator<Rollout[]> {
     const { config, options } = this.#parts;
     if (rollouts.length === 0) return;
+    const parts = (pass: number) => minibatches(rollouts, config.nMinibatches, [config.seed, step, pass]);
     for (let pass = 0; pass < options.ppoEpochs; pass++)
-      yield* minibatches(rollouts, config.nMinibatches, [config.seed, step, pass]);
+      yield* parts(pass).filter((part) => withTokens(part).length > 0);
   }
 
   async saveModel(folder: string): Promise<void> {

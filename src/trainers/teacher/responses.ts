@@ -9,7 +9,7 @@ import { rowsBefore } from '../../models/decoder/batch.ts';
 import { frozenRows, type TokenDivergence, tokenDivergence } from '../../models/decoder/logprobs.ts';
 import { type PackedResponses, packResponses } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
-import { byTokens, type ScoreOptions } from '../../rollouts/batches.ts';
+import { byTokens, type ScoreOptions, withTokens } from '../../rollouts/batches.ts';
 import { packedNumbers, type Rollout } from '../../rollouts/rollout.ts';
 import { integers, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 
@@ -84,7 +84,7 @@ export async function evaluateAgainstTeacher(
         return [sum(found.divergence), sum(found.teacherLogp), sum(found.agrees), packed.tokens.length] as const;
       }),
     );
-  const parts = byTokens(rollouts, microBatchTokens, policy.decoder);
+  const parts = byTokens(withTokens(rollouts), microBatchTokens, policy.decoder);
   const cost = (part: readonly Rollout[]) => part.reduce((sum, { ids }) => sum + ids.length, 0);
   const measured = await computeDealt(await joinWorld(), parts, cost, measure);
   const total = (i: 0 | 1 | 2 | 3) => measured.reduce((sum, each) => sum + each[i], 0);

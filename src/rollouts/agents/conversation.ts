@@ -1,0 +1,131 @@
+/**
+ * The conversations of an agent's episode as token sequences. A call that repeats a conversation word for word and adds to it goes on
+ * behind the sampled ids; any other call begins a sequence of its own. Nothing that the policy wrote is tokenised again to be trained on.
+ */
+import { UserError } from '../../errors.ts';
+import type { SampledResponse } from '../../models/index.ts';
+import type { ChatRequest } from '../../serve/protocol.ts';
+import { templateMessage } from '../../serve/requests.ts';
+import type { ToolCall } from '../../serve/tools.ts';
+import { ChatFormat, type FormatOptions, type Message, NextTurn, type Tokenizer } from '../../text/index.ts';
+
+/** One token sequence: a prompt, and answers with what was said between. */
+export interface Conversation {
+  /** From 1, in the order of their first calls. */
+  number: number;
+  /** The messages of its first call. */
+  begin: readonly Message[];
+  /** What a call has to begin with to go on with it; undefined while its answer is awaited. */
+  said: string[] | undefined;
+  /** The tools and the template's variables, which its prompt was written with. */
+  setting: string;
+  ids: number[];
+  /** Tokens of its first call. */
+  promptLength: number;
+  spans: number[];
+  logprobs: number[];
+  cutMass: number[];
+}
+
+/** What a call makes of the conversations: the ids to answer, and which messages are new. */
+export interface Prompted {
+  /** The conversation that it goes on with; undefined for a new one. */
+  conversation: Conversation | undefined;
+  /** All ids that the policy reads. */
+  ids: number[];
+  asked: Message[];
+  /** All its messages, as they are compared. */
+  written: string[];
+  setting: string;
+}
+
+/** Writes calls as tokens. */
+export class CallWriter {
+  readonly #tokenizer: Tokenizer;
+  readonly #format: ChatFormat;
+  readonly #nextTurn: NextTurn;
+  readonly #variables: FormatOptions['templateVariables'];
+
+  constructor(tokenizer: Tokenizer, options: FormatOptions) {
+    this.#tokenizer = tokenizer;
+    this.#format = new ChatFormat(tokenizer, options);
+    this.#nextTurn = new NextTurn(tokenizer, this.#format);
+    this.#variables = options.templateVariables;
+  }
+
+  /** Whether prompts are written by a chat template, which may know tools. */
+  get isChat(): boolean {
+    return this.#format.chat;
+  }
+
+  prompted(request: ChatRequest, tools: ChatRequest['tools'], conversations: readonly Conversation[]): Prompted {
+    const messages = request.messages.map(templateMessage);
+    const setting = JSON.stringify([tools ?? [], request.chat_template_kwargs ?? {}]);
+    const written = request.messages.map(canonical);
+    const open = conversations
+      .filter((each) => each.setting === setting && isPrefix(each.said, written))
+      .sort((a, b) => (b.said?.length ?? 0) - (a.said?.length ?? 0));
+    for (const conversation of open) {
+      const told = messages.slice(conversation.said?.length);
+      if (told.some(({ role }) => role === 'assistant')) continue;
+      const between = this.#between(conversation, told);
+      if (between !== undefined)
+        return { conversation, ids: [...conversation.ids, ...between], asked: told, written, setting };
+    }
+    return { conversation: undefined, ids: this.#begin(request, tools, messages), asked: messages, written, setting };
+  }
+
+  /** What stands between two answers; undefined where the chat template cannot go on behind one. */
+  #between({ begin, ids }: Conversation, told: readonly Message[]): number[] | undefined {
+    try {
+      return this.#nextTurn.ids(begin, told, ids.at(-1) as number);
+    } catch (error) {
+      if (error instanceof UserError) return undefined;
+      throw error;
+    }
+  }
+
+  #begin({ chat_template_kwargs: more }: ChatRequest, tools: ChatRequest['tools'], messages: Message[]): number[] {
+    const isPlain = (tools ?? []).length === 0 && more === undefined;
+    const variables = { ...this.#variables, ...more };
+    const text =
+      isPlain || !this.isChat
+        ? this.#format.prompt(messages)
+        : this.#tokenizer.renderChat(messages, { addGenerationPrompt: true, tools: tools ?? undefined, variables });
+    return [...this.#format.bos, ...this.#tokenizer.encode(text)];
+  }
+}
+
+/** Appends an answer, and what the client now has of it. */
+export function answered(
+  conversation: Conversation,
+  { written, ids }: Prompted,
+  response: SampledResponse,
+  reply: { text: string; calls: readonly ToolCall[] },
+): void {
+  conversation.ids = [...ids, ...response.ids];
+  conversation.spans.push(ids.length, conversation.ids.length);
+  for (const logprob of response.logprobs) conversation.logprobs.push(logprob);
+  for (const mass of response.cutMass ?? []) conversation.cutMass.push(mass);
+  conversation.said = [...written, canonical({ role: 'assistant', content: reply.text, tool_calls: [...reply.calls] })];
+}
+
+const isPrefix = (said: readonly string[] | undefined, written: readonly string[]) =>
+  said !== undefined && said.length < written.length && said.every((each, i) => each === written[i]);
+
+type AskedMessage = ChatRequest['messages'][number];
+
+/** A message as text that is equal for equal messages: a client may leave empty fields out, or put fields in another order. */
+function canonical({ role, content, tool_calls: calls = [], name, tool_call_id: id, ...rest }: AskedMessage): string {
+  const called = calls.map(({ id: own, function: { name: asked, arguments: given } }) => [own, asked, jsonOf(given)]);
+  return JSON.stringify([role, content ?? '', called, name ?? '', id ?? '', rest.reasoning_content ?? '']);
+}
+
+/** Arguments of a call without the white space that a client may change. */
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,151 @@
+/**
+ * The address that agents call: OpenAI's chat completions on 127.0.0.1, while episodes are played. Each episode has a path of its
+ * own, so that any client with a base URL will do.
+ */
+import { randomUUID } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { ApiError, toApiError } from '../../serve/api-error.ts';
+import { eventHeaders, type GuardOptions, guard, loopbackHosts, readJson, sendJson } from '../../serve/http.ts';
+import { type ChatRequest, chatRequest, parsed } from '../../serve/protocol.ts';
+import type { ToolCall } from '../../serve/tools.ts';
+
+/** The name under which the policy is called. */
+export const policyName = 'policy';
+
+/** An answer of the policy to a call. */
+export interface Answer {
+  /** The number of the call in its episode. */
+  number: number;
+  text: string;
+  calls: readonly ToolCall[];
+  finish: string;
+  promptTokens: number;
+  responseTokens: number;
+}
+
+/** Takes the calls of an episode. */
+export type TakeCall = (request: ChatRequest) => Promise<Answer>;
+
+/** Serves the episodes that are being played. */
+export class CallEndpoint {
+  readonly apiKey = randomUUID();
+  readonly #episodes = new Map<string, TakeCall>();
+  readonly #server: Server;
+  #guard: GuardOptions = { hosts: new Set() };
+  #port = 0;
+
+  static async open(): Promise<CallEndpoint> {
+    const endpoint = new CallEndpoint();
+    await endpoint.#listen();
+    return endpoint;
+  }
+
+  private constructor() {
+    // A call waits until all episodes of a turn have made theirs: no time limit of the server's.
+    this.#server = createServer({ requestTimeout: 0, keepAliveTimeout: 75_000 }, (request, response) => {
+      response.on('error', () => {}); // the client has gone
+      this.#handle(request, response).catch((error: unknown) => {
+        const told = toApiError(error);
+        if (!response.headersSent) sendJson(response, told.status, told.body, told.headers);
+        else response.destroy();
+      });
+    });
+  }
+
+  #listen(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(0, '127.0.0.1', () => {
+        this.#port = (this.#server.address() as AddressInfo).port;
+        this.#guard = { hosts: loopbackHosts(this.#port), apiKey: this.apiKey };
+        resolve();
+      });
+    });
+  }
+
+  /** The base URL of an episode. */
+  add(take: TakeCall): string {
+    const name = `${this.#episodes.size + 1}`;
+    this.#episodes.set(name, take);
+    return `http://127.0.0.1:${this.#port}/${name}/v1`;
+  }
+
+  async close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    guard(request, this.#guard);
+    const [, name = '', path = ''] = /^\/(\d+)\/v1\/([^?]*)/.exec(request.url ?? '') ?? [];
+    const take = this.#episodes.get(name);
+    if (take === undefined || (path !== 'chat/completions' && path !== 'models'))
+      throw new ApiError(404, 'An episode answers to POST chat/completions under its base URL.', { code: 'not_found' });
+    if (path === 'models') {
+      const model = { id: policyName, object: 'model', created: 0, owned_by: 'attune' };
+      return sendJson(response, 200, { object: 'list', data: [model] });
+    }
+    if (request.method !== 'POST') throw new ApiError(405, 'chat/completions takes POST.');
+    const asked = parsed(chatRequest, await readJson(request));
+    checkAsked(asked);
+    const answer = await take(asked);
+    if (asked.stream) sendStream(response, answer, asked);
+    else sendJson(response, 200, completionOf(answer));
+  }
+}
+
+/** What would make an answer that the policy did not draw by itself is not offered while it is trained. */
+function checkAsked({ n, tool_choice: choice, response_format: format, logprobs }: ChatRequest): void {
+  const refused = (param: string, why: string) => new ApiError(400, why, { param, code: 'unsupported_parameter' });
+  if ((n ?? 1) !== 1) throw refused('n', 'A call of an agent gets one answer (n: 1): make several calls.');
+  if (format != null && format.type !== 'text')
+    throw refused('response_format', 'A grammar would choose tokens in place of the policy that is trained.');
+  if (choice != null && choice !== 'auto' && choice !== 'none')
+    throw refused(
+      'tool_choice',
+      'The policy that is trained chooses itself whether to call a tool (tool_choice: auto).',
+    );
+  if (logprobs) throw refused('logprobs', 'Log-probs are kept for training, and not sent.');
+}
+
+const headOf = ({ number }: Answer) => ({
+  id: `chatcmpl-${number}`,
+  created: Math.floor(Date.now() / 1000),
+  model: policyName,
+});
+
+const usageOf = ({ promptTokens, responseTokens }: Answer) => ({
+  prompt_tokens: promptTokens,
+  completion_tokens: responseTokens,
+  total_tokens: promptTokens + responseTokens,
+});
+
+function completionOf(answer: Answer) {
+  const { text, calls, finish } = answer;
+  const content = calls.length > 0 && text === '' ? null : text;
+  const message = { role: 'assistant', content, refusal: null, ...(calls.length > 0 && { tool_calls: calls }) };
+  const choices = [{ index: 0, message, logprobs: null, finish_reason: finish }];
+  return { ...headOf(answer), object: 'chat.completion', choices, usage: usageOf(answer) };
+}
+
+/** The whole answer as a stream: a turn is sampled for all episodes together, and sent when it is there. */
+function sendStream(response: ServerResponse, answer: Answer, { stream_options: options }: ChatRequest): void {
+  const { text, calls, finish } = answer;
+  const head = { ...headOf(answer), object: 'chat.completion.chunk' };
+  const chunk = (delta: object, finished: string | null = null) => ({
+    ...head,
+    choices: [{ index: 0, delta, logprobs: null, finish_reason: finished }],
+  });
+  const chunks = [
+    chunk({ role: 'assistant', content: '' }),
+    ...(text === '' ? [] : [chunk({ content: text })]),
+    ...(calls.length === 0 ? [] : [chunk({ tool_calls: calls.map((call, index) => ({ index, ...call })) })]),
+    chunk({}, finish),
+    ...(options?.include_usage ? [{ ...head, choices: [], usage: usageOf(answer) }] : []),
+  ];
+  if (response.destroyed) return;
+  response.writeHead(200, eventHeaders);
+  response.end([...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join(''));
+}

@@ -1,0 +1,349 @@
+/**
+ * An agent's episode while it runs. Its calls wait here until the turn is sampled; what was answered is kept token by token. An agent that
+ * has to run again, because another one ended their thread, is given the same answers again.
+ */
+import { type AgentEpisode as AgentRun, AgentThreadLost, EnvironmentError, OpenAgent } from '../../environments/index.ts';
+import type { Step } from '../../environments/parts/step.ts';
+import type { Problem } from '../../environments/recipe.ts';
+import { UserError } from '../../errors.ts';
+import type { GenerationRequest, SampledResponse } from '../../models/index.ts';
+import { Random } from '../../random.ts';
+import { ApiError } from '../../serve/api-error.ts';
+import { finishReason } from '../../serve/chat.ts';
+import type { ChatRequest } from '../../serve/protocol.ts';
+import { stopsOf } from '../../serve/requests.ts';
+import { type ToolFormat, toolFormat } from '../../serve/tools.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import { ThreadEnded } from '../../threads/module-thread.ts';
+import type { PolicyPrompt } from '../prompts.ts';
+import { type EpisodeEnd, type EpisodeRecord, type EpisodeTurn, type Rollout, transcriptOf } from '../rollout.ts';
+import { answered, type CallWriter, type Conversation, type Prompted } from './conversation.ts';
+import { type Answer, policyName } from './endpoint.ts';
+
+/** How often a run is made again because its thread was ended by others. */
+const mostTries = 4;
+
+/** What all episodes have in common. */
+export interface AgentRules {
+  tokenizer: Tokenizer;
+  writer: CallWriter;
+  /** Calls in an episode at most. */
+  maxTurns: number;
+  /** Tokens of a conversation behind its first messages at most. */
+  maxNewTokens: number;
+  /** Tokens of a conversation's first messages at most. */
+  maxPromptTokens: number;
+  /** How long an agent may take until it makes its next call, or ends. */
+  timeLimitMs: number;
+  onError: 'stop' | 'score';
+  onFailure?: (error: Error) => void;
+  /** Called where an episode waits, or is over. */
+  onChange(): void;
+}
+
+/** Which episode it is: the number of its prompt, and its own in the group. */
+export interface AgentPlace {
+  prompt: PolicyPrompt;
+  group: number;
+  rolloutIndex: number;
+  seed: number;
+}
+
+/** A call that waits to be answered. */
+export interface WaitingCall {
+  request: GenerationRequest;
+  /** Gives the policy's answer to the agent. */
+  answer(response: SampledResponse): void;
+}
+
+export class AgentEpisode {
+  readonly #place: AgentPlace;
+  readonly #rules: AgentRules;
+  readonly #problem: Problem & { environment: OpenAgent };
+  readonly #rule: Omit<GenerationRequest, 'prompt' | 'maxNewTokens'>;
+  readonly #conversations: Conversation[] = [];
+  readonly #turns: EpisodeTurn[] = [];
+  /** All calls so far with their answers, for an agent that has to run again. */
+  readonly #calls: { asked: string; answer: Promise<Answer> }[] = [];
+  /** How many calls the current run has made. */
+  #made = 0;
+  #queued: WaitingCall[] = [];
+  /** Calls that have no answer yet. */
+  #open = 0;
+  #watch: NodeJS.Timeout | undefined;
+  readonly #stop = new AbortController();
+  /** Why a call was refused. */
+  #refused: 'turns' | 'length' | undefined;
+  #wasCut = false;
+  #result: Step | undefined;
+  #end: EpisodeEnd | undefined;
+
+  constructor(place: AgentPlace, rules: AgentRules, rule: Omit<GenerationRequest, 'prompt' | 'maxNewTokens'>) {
+    const { problem } = place.prompt;
+    if (!(problem?.environment instanceof OpenAgent))
+      throw new UserError('A prompt of no agent cannot be played as an episode of one.');
+    this.#place = place;
+    this.#rules = rules;
+    this.#rule = rule;
+    this.#problem = { ...problem, environment: problem.environment };
+  }
+
+  get isOver(): boolean {
+    return this.#end !== undefined;
+  }
+
+  /** Whether nothing happens until one of its calls is answered. */
+  get isWaiting(): boolean {
+    return this.#queued.length > 0;
+  }
+
+  get calls(): number {
+    return this.#turns.length;
+  }
+
+  /** The calls that wait, which the caller now answers. */
+  take(): WaitingCall[] {
+    return this.#queued.splice(0);
+  }
+
+  /** Runs the agent to its end. Rejects where the run of the trainer has to stop. */
+  async run(address: { baseURL: string; apiKey: string }, signal: AbortSignal): Promise<void> {
+    const { environment: agent, seed, difficulty, key } = this.#problem;
+    const both = AbortSignal.any([signal, this.#stop.signal]);
+    const episode: AgentRun = { ...address, model: policyName, seed, difficulty, key, signal: both };
+    try {
+      this.#result = await this.#played(agent, episode);
+      if (this.#turns.length === 0)
+        throw new EnvironmentError(
+          `The agent ${agent.name} ended without a call to the policy (seed ${seed}, difficulty ${difficulty}): there is nothing to train on.`,
+          'step',
+        );
+      this.#end = this.#refused ?? 'done';
+    } catch (error) {
+      this.#fail(error, signal);
+    } finally {
+      clearTimeout(this.#watch);
+      this.#queued = [];
+      this.#end ??= 'error';
+      this.#rules.onChange();
+    }
+  }
+
+  async #played(agent: OpenAgent, episode: AgentRun): Promise<Step> {
+    for (let tries = 1; ; tries++)
+      try {
+        this.#made = 0;
+        this.#watchTime();
+        return await agent.run(episode);
+      } catch (error) {
+        const isWaiting = error instanceof AgentThreadLost && this.#open > 0;
+        if (!(error instanceof ThreadEnded) && !isWaiting) throw error;
+        if (tries >= mostTries) throw error instanceof ThreadEnded ? error.cause : error;
+      }
+  }
+
+  /** A call of the agent; rejects with an ApiError where it cannot be answered. */
+  call = (request: ChatRequest): Promise<Answer> => {
+    if (this.isOver || this.#stop.signal.aborted)
+      return Promise.reject(new ApiError(400, 'The episode is over.', { code: 'episode_over' }));
+    const asked = JSON.stringify(request);
+    const known = this.#calls[this.#made];
+    if (known !== undefined) {
+      this.#made++;
+      if (known.asked === asked) return known.answer;
+      const error = new EnvironmentError(
+        `The agent ${this.#problem.environment.name} made other calls when it was run again, after another one had ended their thread: calls have to depend on the problem and the answers alone.`,
+        'step',
+      );
+      this.#stop.abort(error);
+      return Promise.reject(new ApiError(400, error.message));
+    }
+    try {
+      const answer = this.#enter(request);
+      this.#calls.push({ asked, answer });
+      this.#made++;
+      this.#rules.onChange();
+      return answer;
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  };
+
+  /** Queues a call. */
+  #enter(request: ChatRequest): Promise<Answer> {
+    const { maxTurns, maxNewTokens, maxPromptTokens, writer } = this.#rules;
+    if (this.#calls.length >= maxTurns)
+      throw this.#refusal('turns', `An episode has at most ${maxTurns} calls (--max-turns).`, 'max_turns');
+    const tools = this.#toolsOf(request);
+    const given = tools === undefined ? undefined : request.tools;
+    const prompted = writer.prompted(request, given, this.#conversations);
+    const { ids } = prompted;
+    const first = prompted.conversation?.promptLength ?? ids.length;
+    if (first > maxPromptTokens)
+      throw this.#refusal(
+        'length',
+        `The messages have ${first} tokens, and a conversation begins with at most ${maxPromptTokens} (--prompt-max-length).`,
+        'context_length_exceeded',
+      );
+    const room = maxNewTokens - (ids.length - first);
+    if (room < 1)
+      throw this.#refusal(
+        'length',
+        `The conversation has no room left behind its first messages: ${maxNewTokens} tokens (--max-new-tokens).`,
+        'context_length_exceeded',
+      );
+    const wanted = request.max_completion_tokens ?? request.max_tokens ?? room;
+    const { seed, rolloutIndex } = this.#place;
+    const number = this.#calls.length + 1;
+    const stopStrings = stopsOf(request);
+    const generation: GenerationRequest = {
+      ...this.#rule,
+      prompt: Int32Array.from(ids),
+      maxNewTokens: Math.min(wanted, room),
+      seed: new Random('turn', seed, rolloutIndex, number).uint32(),
+      ...(stopStrings.length > 0 && { stopStrings }),
+    };
+    const conversation = prompted.conversation ?? this.#began(prompted);
+    conversation.said = undefined;
+    const answer = Promise.withResolvers<Answer>();
+    answer.promise.catch(() => {}); // nobody may wait any more
+    this.#open++;
+    clearTimeout(this.#watch);
+    this.#queued.push({
+      request: generation,
+      answer: (response) => {
+        if (this.isOver) return;
+        const isCut = response.finish === 'length' && wanted >= room;
+        const taken = this.#answered({ conversation, prompted, response, tools, number, isCut });
+        this.#open--;
+        this.#watchTime();
+        answer.resolve(taken);
+      },
+    });
+    return answer.promise;
+  }
+
+  #began({ ids, asked, setting }: Prompted): Conversation {
+    const conversation: Conversation = {
+      ...{ number: this.#conversations.length + 1, begin: asked, said: undefined, setting },
+      ...{ ids: [], promptLength: ids.length, spans: [], logprobs: [], cutMass: [] },
+    };
+    this.#conversations.push(conversation);
+    return conversation;
+  }
+
+  #answered(call: {
+    conversation: Conversation;
+    prompted: Prompted;
+    response: SampledResponse;
+    tools: ToolFormat | undefined;
+    number: number;
+    isCut: boolean;
+  }): Answer {
+    const { conversation, prompted, response, tools, number, isCut } = call;
+    const { tokenizer } = this.#rules;
+    const { ids, finish } = response;
+    const whole = writtenText(tokenizer, response, tools !== undefined);
+    const { text, calls } = tools?.parse(whole) ?? { text: whole, calls: [] };
+    // A name of their own would be another one when the run is resumed.
+    const named = calls.map((each, i) => ({ ...each, id: `call${String(number).padStart(4, '0')}${i}` }));
+    answered(conversation, prompted, response, { text, calls: named });
+    this.#wasCut ||= isCut;
+    const turn = { response: whole, tokens: ids.length, told: [], reward: 0 };
+    this.#turns.push({ ...turn, asked: prompted.asked, conversation: conversation.number });
+    return {
+      ...{ number, text, calls: named, promptTokens: prompted.ids.length, responseTokens: ids.length },
+      finish: named.length > 0 && finish !== 'length' ? 'tool_calls' : finishReason(finish),
+    };
+  }
+
+  /** The format of tool calls, where tools may be called. */
+  #toolsOf({ tools, tool_choice: choice }: ChatRequest): ToolFormat | undefined {
+    if (choice === 'none' || (tools ?? []).length === 0) return undefined;
+    const { tokenizer, writer } = this.#rules;
+    const format = writer.isChat ? toolFormat(tokenizer.chatTemplate) : undefined;
+    if (format !== undefined) return format;
+    throw new ApiError(400, 'The chat template of the policy knows no tools.', { param: 'tools' });
+  }
+
+  #refusal(why: 'turns' | 'length', message: string, code: string): ApiError {
+    this.#refused ??= why;
+    if (why === 'length') this.#wasCut = true;
+    return new ApiError(400, message, { code });
+  }
+
+  /** Bounds the time in which the agent itself is busy: none of its calls waits for an answer. */
+  #watchTime(): void {
+    clearTimeout(this.#watch);
+    if (this.#open > 0 || this.isOver) return;
+    const { timeLimitMs } = this.#rules;
+    const { environment: agent, seed, difficulty } = this.#problem;
+    const late = new EnvironmentError(
+      `The agent ${agent.name} took longer than ${timeLimitMs / 1000} s without a call to the policy (--tool-timeout; seed ${seed}, difficulty ${difficulty}).`,
+      'step',
+    );
+    this.#watch = setTimeout(() => this.#stop.abort(late), timeLimitMs);
+  }
+
+  /** A failure ends the episode, where that is asked for, or where a call was refused. An agent that breaks its contract stops the run. */
+  #fail(error: unknown, signal: AbortSignal): void {
+    signal.throwIfAborted();
+    const { onError, onFailure } = this.#rules;
+    const isStep = error instanceof EnvironmentError && error.fault === 'step';
+    if (isStep && this.#refused !== undefined && this.#turns.length > 0 && !this.#stop.signal.aborted) {
+      this.#end = this.#refused;
+      return;
+    }
+    if (onError === 'stop' || !isStep) throw error;
+    onFailure?.(error);
+    this.#end = 'error';
+  }
+
+  rollout(): Rollout {
+    const { prompt, group, rolloutIndex } = this.#place;
+    const { environment: agent, difficulty } = this.#problem;
+    const end = this.#end as EpisodeEnd;
+    const { reward: score = 0, success, parts = {} } = (end === 'error' ? undefined : this.#result) ?? {};
+    const turns = this.#turns.map((turn, i, all) => (i === all.length - 1 ? { ...turn, reward: score } : turn));
+    const episode: EpisodeRecord = {
+      ...{ environment: agent.name, difficulty, turns, end },
+      ...(success !== undefined && { success }),
+      ...(agent.judged !== undefined && { judged: agent.judged }),
+    };
+    const own = this.#conversations.filter(({ spans }) => spans.length > 0);
+    // A model reads one token at least.
+    const nothing = [Math.max(0, this.#rules.tokenizer.eosIds[0] ?? 0)];
+    const ids = own.length === 0 ? nothing : own.flatMap((each) => each.ids);
+    let at = 0;
+    const starts = own.map((each) => {
+      at += each.ids.length;
+      return at - each.ids.length;
+    });
+    const spans = own.flatMap((each, i) => each.spans.map((place) => place + (starts[i] as number)));
+    const cutMass = own.flatMap((each) => each.cutMass);
+    return {
+      ...{ prompt, group, rolloutIndex, episode, score },
+      parts: { ...Object.fromEntries(agent.parts.map((name) => [name, 0])), ...parts },
+      ids: Int32Array.from(ids),
+      promptLength: 0,
+      spans: Int32Array.from(spans),
+      starts: Int32Array.from(own.length === 0 ? [0] : starts),
+      responseIds: Int32Array.from(spans.flatMap((from, i) => (i % 2 === 0 ? ids.slice(from, spans[i + 1]) : []))),
+      response: transcriptOf(episode),
+      ended: !this.#wasCut,
+      lpOld: Float32Array.from(own.flatMap((each) => each.logprobs)),
+      ...(cutMass.length > 0 && { cutMass: Float32Array.from(cutMass) }),
+      reward: 0,
+      advantages: new Float64Array(),
+      advantage: 0,
+    };
+  }
+}
+
+/** The answer's text, cut before a stop text. Where tools may be called it has special tokens, with which some families open a call. */
+function writtenText(tokenizer: Tokenizer, { ids, text, finish }: SampledResponse, hasTools: boolean): string {
+  const { eosIds } = tokenizer;
+  const isCutByText = finish === 'stop' && !eosIds.includes(ids.at(-1) ?? -1);
+  if (isCutByText && text !== undefined) return text;
+  return tokenizer.decode(hasTools ? ids.filter((id) => !eosIds.includes(id)) : ids, { skipSpecialTokens: !hasTools });
+}
