@@ -1,5 +1,5 @@
-/** The reward module in docs/policy.md and the environment in docs/environments.md work as they are printed. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+/** The reward module in docs/policy.md, the environment and the agent in docs/environments.md work as they are printed. */
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -60,6 +60,31 @@ it('trains in the environment of docs/environments.md', async () => {
       { run: { curves: false } },
     ).open();
     for await (const { metrics } of run) expect(metrics['train/turns']).toBeGreaterThanOrEqual(1);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+it('trains the agent of docs/environments.md, with the client that it imports', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'attune-docs-'));
+  try {
+    const page = readFileSync(new URL('../docs/environments.md', import.meta.url), 'utf8');
+    const [, printed = ''] = /```ts\n(import type \{ Agent \}[\s\S]*?)```/.exec(page) ?? [];
+    const agent = join(folder, 'my-agent.ts');
+    writeFileSync(agent, printed);
+    symlinkSync(new URL('../node_modules', import.meta.url), join(folder, 'node_modules'));
+    using run = await trainPolicy(
+      {
+        ...{ model: await tinyModel(join(folder, 'model')), agent, outputDir: folder, runName: 'run', reportTo: [] },
+        ...{ maxNewTokens: 200, maxSteps: 1, evalSteps: -1, batchSize: 1, gradAccum: 1, saveModel: false },
+      },
+      { run: { curves: false } },
+    ).open();
+    for await (const { metrics } of run) {
+      expect(metrics['train/turns']).toBeGreaterThanOrEqual(1);
+      expect(metrics['train/conversations']).toBe(1);
+      expect(metrics['train/accuracy']).toBeGreaterThanOrEqual(0);
+    }
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -87,7 +87,7 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
         () => at('other-agent.mjs'),
         () => ({ ...played, agent: at('agent.mjs') }),
       ),
-      fails('./nowhere.ts', /There is no agent module/, { ...played, rewardModule: undefined }),
+      fails('./nowhere.ts', /There is no agent module/, () => ({ ...played, agent: at('agent.mjs') })),
     ],
     maxTurns: [changes(1, { ...played, env: 'guess:1' }), refused(3, /there is no --env/)],
     toolTimeout: [

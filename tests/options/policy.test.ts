@@ -201,7 +201,7 @@ walk('train policy', policySchema, start, {
         () => at('other-agent.mjs'),
         () => ({ ...played, env: undefined, agent: at('agent.mjs') }),
       ),
-      fails('./nowhere.ts', /There is no agent module/, { ...played, env: undefined }),
+      fails('./nowhere.ts', /There is no agent module/, () => ({ ...played, env: undefined, agent: at('agent.mjs') })),
       fails('./nowhere.ts', /--agent brings its own, so leave --env out/, played),
     ],
     maxTurns: [changes('rollouts', 1, played), noEnvironment(3)],

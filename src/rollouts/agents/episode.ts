@@ -2,7 +2,12 @@
  * An agent's episode while it runs. Its calls wait here until the turn is sampled; what was answered is kept token by token. An agent that
  * has to run again, because another one ended their thread, is given the same answers again.
  */
-import { type AgentEpisode as AgentRun, AgentThreadLost, EnvironmentError, OpenAgent } from '../../environments/index.ts';
+import {
+  type AgentEpisode as AgentRun,
+  AgentThreadLost,
+  EnvironmentError,
+  OpenAgent,
+} from '../../environments/index.ts';
 import type { Step } from '../../environments/parts/step.ts';
 import type { Problem } from '../../environments/recipe.ts';
 import { UserError } from '../../errors.ts';

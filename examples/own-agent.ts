@@ -1,0 +1,41 @@
+/**
+ * An agent of one's own, which calls the policy as any client calls a model: a sorting problem, and a second call that checks the first.
+ *
+ *     npm run example -- own-agent [--steps 20]
+ */
+import { parseArgs } from 'node:util';
+import { trainPolicy } from 'attune';
+import { defineAgent } from 'attune/environments';
+import { task } from 'attune/tasks';
+import OpenAI from 'openai';
+
+const { values: flags } = parseArgs({ options: { steps: { type: 'string', default: '20' } } });
+const sorting = task('number_sorting');
+
+const checked = defineAgent({
+  name: 'checked_sorting',
+  start: ({ seed }) => sorting.generate(seed, 1),
+  async run({ problem, baseURL, apiKey, model, signal }) {
+    const client = new OpenAI({ baseURL, apiKey });
+    const ask = async (content: string) => {
+      const messages = [{ role: 'user' as const, content }];
+      return (await client.chat.completions.create({ model, messages }, { signal })).choices[0]?.message.content ?? '';
+    };
+    const first = await ask(problem.prompt);
+    const second = await ask(`${problem.prompt}\nIs this right? If not, mend it: ${first}`);
+    const success = sorting.score(second, problem) === 1;
+    return { success, reward: Number(success) };
+  },
+});
+
+const options = {
+  algorithm: 'rloo',
+  model: 'models/tiny',
+  agent: checked,
+  maxNewTokens: 100,
+  batchSize: 4,
+  gradAccum: 1,
+};
+const quiet = { lr: 2e-4, evalSteps: -1, outputDir: 'checkpoints/own', saveModel: false, reportTo: ['none' as const] };
+for await (const { step, train } of trainPolicy({ ...options, ...quiet, maxSteps: Number(flags.steps) }))
+  console.log(`step ${step}  solved ${train.accuracy?.toFixed(2)}  conversations ${train.conversations?.toFixed(1)}`);
