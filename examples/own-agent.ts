@@ -14,6 +14,7 @@ const sorting = task('number_sorting');
 
 const checked = defineAgent({
   name: 'checked_sorting',
+  parts: ['first', 'second'],
   start: ({ seed }) => sorting.generate(seed, 1),
   async run({ problem, baseURL, apiKey, model, signal }) {
     const client = new OpenAI({ baseURL, apiKey });
@@ -23,8 +24,8 @@ const checked = defineAgent({
     };
     const first = await ask(problem.prompt);
     const second = await ask(`${problem.prompt}\nIs this right? If not, mend it: ${first}`);
-    const success = sorting.score(second, problem) === 1;
-    return { success, reward: Number(success) };
+    const scores = { first: sorting.score(first, problem), second: sorting.score(second, problem) };
+    return { parts: scores, success: scores.second === 1 };
   },
 });
 
@@ -38,4 +39,4 @@ const options = {
 };
 const quiet = { lr: 2e-4, evalSteps: -1, outputDir: 'checkpoints/own', saveModel: false, reportTo: ['none' as const] };
 for await (const { step, train } of trainPolicy({ ...options, ...quiet, maxSteps: Number(flags.steps) }))
-  console.log(`step ${step}  solved ${train.accuracy?.toFixed(2)}  conversations ${train.conversations?.toFixed(1)}`);
+  console.log(`step ${step}  first ${train.reward_first?.toFixed(2)}  checked ${train.reward_second?.toFixed(2)}`);

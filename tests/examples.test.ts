@@ -51,7 +51,7 @@ describe('examples', () => {
     ['own-policy-loss', /right in training: [\d.]+ → [\d.]+/],
     ['own-preference-loss', /step 3 {2}loss \d/],
     ['own-reward', /at the end: right [\d.]+ {2}tokens \d+/],
-    ['own-agent', /step 3 {2}solved [\d.]+ {2}conversations 2\.0/],
+    ['own-agent', /step 3 {2}first [\d.]+ {2}checked [\d.]+/],
     ['own-environment', /at the end: solved [\d.]+ {2}turns [\d.]+ {2}reward [\d.]+/],
   ])('%s runs, in under 40 lines', (name, said) => {
     const path = join(root, 'examples', `${name}.ts`);

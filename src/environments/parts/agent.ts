@@ -44,8 +44,10 @@ export interface AgentResult {
 }
 
 /** A program that calls the policy. Its problem can be anything that JSON can write. */
-// biome-ignore lint/suspicious/noExplicitAny: each agent has problems of its own type.
-export interface Agent<Problem = any> {
+export interface Agent<
+  // biome-ignore lint/suspicious/noExplicitAny: each agent has problems of its own type.
+  Problem = any,
+> {
   /** Letters, digits, _ and -. */
   readonly name: string;
   readonly summary?: string;
