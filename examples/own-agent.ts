@@ -29,14 +29,9 @@ const checked = defineAgent({
   },
 });
 
-const options = {
-  algorithm: 'rloo',
-  model: 'models/tiny',
-  agent: checked,
-  maxNewTokens: 100,
-  batchSize: 4,
-  gradAccum: 1,
-};
-const quiet = { lr: 2e-4, evalSteps: -1, outputDir: 'checkpoints/own', saveModel: false, reportTo: ['none' as const] };
-for await (const { step, train } of trainPolicy({ ...options, ...quiet, maxSteps: Number(flags.steps) }))
+for await (const { step, train } of trainPolicy({
+  ...{ algorithm: 'rloo', model: 'models/tiny', agent: checked, maxNewTokens: 100, maxSteps: Number(flags.steps) },
+  ...{ batchSize: 4, gradAccum: 1, lr: 2e-4, evalSteps: -1, outputDir: 'checkpoints/own', saveModel: false },
+  ...{ saveRollouts: false, reportTo: ['none'] },
+}))
   console.log(`step ${step}  first ${train.reward_first?.toFixed(2)}  checked ${train.reward_second?.toFixed(2)}`);
