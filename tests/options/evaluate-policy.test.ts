@@ -98,7 +98,10 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
     subset: [refused('x', /file/), refused('x', /--task/, task)],
     promptMaxLength: fails(1, /--prompt-max-length/),
     promptFormat: changes('raw', () => ({ model: at('chatting') })),
-    system: changes('Be good.'),
+    system: [
+      changes('Be good.'),
+      refused('x', /an agent writes all its messages itself/, () => ({ ...played, agent: at('agent.mjs') })),
+    ],
     rewardModelPath: [changes(() => at('rm')), ofEnvironment('x')],
     rmQuantType: [changes('int4', byModel), fails('int4', /there is no reward model/)],
     rmPrecision: [fails('quick', /exact.*fast/, byModel), fails('fast', /there is no reward model/)],

@@ -187,7 +187,12 @@ walk('train policy', policySchema, start, {
     testPrompts: [changes('rollouts', 5, () => ({ dataset: at('parts') })), withTask(2)],
     promptMaxLength: fails(1, /--prompt-max-length/),
     promptFormat: changes('rollouts', 'raw'),
-    system: changes('rollouts', 'Be good.'),
+    system: [
+      changes('rollouts', 'Be good.'),
+      refused('x', /an agent writes all its messages itself/, () => ({
+        ...{ ...played, env: undefined, agent: at('agent.mjs') },
+      })),
+    ],
     templateVariables: changes('rollouts', { loud: true }, () => ({ model: at('thinking') })),
     env: [
       changes('rollouts', 'guess:2', played),

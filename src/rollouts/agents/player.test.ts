@@ -281,6 +281,36 @@ describe('a module', () => {
     expect(requests.length).toBe(7);
   });
 
+  it('that hangs or loops for ever ends its own episode; those that wait for an answer go on', async () => {
+    const marker = join(folder, 'looped').replaceAll('\\', '/');
+    const hangs = 'await new Promise(() => {});';
+    const loops = `await new Promise((resolve) => setTimeout(resolve, 100)); (await import('node:fs')).writeFileSync('${marker}', ''); for (;;);`;
+    for (const [name, body] of Object.entries({ hangs, loops })) {
+      const path = file(
+        name,
+        `const mine = runs++;
+         if (mine === 1 && !(await import('node:fs')).existsSync('${marker}')) { ${body} }
+         return { reward: (await call(asked, 'a')).length };`,
+      );
+      const failures: string[] = [];
+      const rollouts = await play(path, saying(['yes', 'good 7']).sampler, {
+        // A thread in an endless loop is ended a second later: the others have to be in time then.
+        ...{
+          groupSize: 3,
+          timeLimitMs: name === 'loops' ? 1500 : 300,
+          onError: 'score',
+          onFailure: (error) => failures.push(error.message),
+        },
+      });
+      expect(failures).toEqual([expect.stringMatching(/took longer than [\d.]+ s without a call to the policy/)]);
+      expect(rollouts.map(({ episode, score }) => [episode?.end, score])).toEqual([
+        ['done', 3],
+        ['error', 0],
+        ['done', 6],
+      ]);
+    }
+  });
+
   it('that is none is told', async () => {
     const path = join(folder, 'none.mjs');
     for (const [source, message] of [
