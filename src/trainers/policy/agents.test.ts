@@ -91,7 +91,7 @@ it('learns what the agent rewards', async () => {
     }),
   });
   const { metrics } = await train({
-    ...{ agent, algorithm: 'rloo', maxSteps: 20, batchSize: 3, groupSize: 8, lr: 0.02, eosPenalty: 0, klCoef: 0 },
+    ...{ agent, algorithm: 'rloo', maxSteps: 12, batchSize: 3, groupSize: 8, lr: 0.04, eosPenalty: 0, klCoef: 0 },
     maxNewTokens: 16,
   });
   const rewards = metrics.map((row) => row['train/reward'] as number);
