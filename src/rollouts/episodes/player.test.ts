@@ -72,10 +72,12 @@ async function play(environments: EnvironmentRecipe, sampler: RolloutSampler, as
   return player.play(sampler, prompts, sampling);
 }
 
+let made = 0;
+
 /** Ends after three answers, unless it is told to do something else. */
 const echo = (more: Partial<Environment> = {}, log: string[] = []) =>
   defineEnvironment({
-    name: `echo_${Math.random().toString(36).slice(2)}`,
+    name: `echo_${++made}`, // a problem's random numbers depend on it
     start: ({ random }) => ({
       messages: `red ${random.int(0, 1e6)}`,
       step: (response, { turn }) => {

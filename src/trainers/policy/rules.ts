@@ -146,6 +146,7 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   },
   {
     options: ['rewardModelPath', 'rewardModule', 'rewardWeights', 'verifierReward', 'formatReward'],
+    by: 'env',
     unread: ({ env }) => env !== undefined,
     because: 'the environment gives the reward (--env)',
   },
