@@ -8,6 +8,7 @@ import { openPrompts } from '../../rollouts/opening.ts';
 import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { checkReward } from '../../rollouts/scorer.ts';
 import type { FoundCheckpoint } from '../../runs/index.ts';
+import { counted } from '../../spelling.ts';
 import { describeChoices, describeMemory, describeRanks } from '../batches/plan.ts';
 import { checkHeldOut } from '../loop/best.ts';
 import { checkPlace } from '../loop/same-data.ts';
@@ -121,7 +122,7 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   return [
     `${algorithm.name}: ${algorithm.summary}`,
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
-    `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
+    `each step: ${counted(perStep, 'prompt')} × ${counted(config.groupSize, 'response')} = ${counted(perStep * config.groupSize, 'rollout')}, ${counted(updates, 'update')}`,
     `steps: ${stepsOf(config, prompts)}`,
     `memory: ${describeMemory(planned.memory, besides)}${ownCritic(config)}`,
     ...describeChoices(planned).map((line) => line.replace(/^QLoRA +/, 'memory with adapters: ')),
