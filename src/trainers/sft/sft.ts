@@ -214,17 +214,17 @@ const sftTeaching = (config: SftConfig, progress?: Progress): TeachingOptions =>
   mayBeStudent: config.distillShare < 1,
 });
 
-/** What the teacher of a planned run takes; nothing without one. */
-export async function sftTeacherMemory(
+/** What the teacher of a planned run takes, and how much it can read; nothing without one. */
+export async function sftTeacherPlan(
   config: SftConfig,
   tokenizer: Tokenizer,
   { model: { dtype, device }, vocabSize, steps }: TrainingPlan,
   progress?: Progress,
-): Promise<Record<string, number>> {
-  if (!hasTeacher(config)) return {};
+): Promise<{ memory: Record<string, number>; positions?: number }> {
+  if (!hasTeacher(config)) return { memory: {} };
   const student = { tokenizer, vocabSize, dtype, device };
   const found = await checkTeacher(config, student, sftTeaching(config, progress));
-  return teachingMemory(found, student, steps.tokensPerMicroBatch);
+  return { memory: teachingMemory(found, student, steps.tokensPerMicroBatch), positions: found.positions };
 }
 
 /** The teacher reads the same examples. */
