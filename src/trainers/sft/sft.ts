@@ -70,7 +70,8 @@ const shape = z.object({
       "the KL is over the teacher's so many likeliest tokens, and all others together as one; 0 = over every token by itself",
     group: distillation,
   }),
-  teacherTemperature: field(z.number().positive().default(1), {
+  // Beyond these the weight T² of the KL is that of rounding: it is computed in 32 bits.
+  teacherTemperature: field(z.number().min(0.01).max(100).default(1), {
     description:
       "temperature of both distributions in the KL, whose weight then grows by its square; higher shows more of the teacher's second choices",
     group: distillation,
