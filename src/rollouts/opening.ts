@@ -7,6 +7,7 @@
 import type { DatasetSpec } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
+import { counted } from '../spelling.ts';
 import type { FormatOptions, Tokenizer } from '../text/index.ts';
 import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prompts.ts';
 import { type PolicyPrompt, type PromptSource, PromptWriter } from './prompts.ts';
@@ -88,11 +89,18 @@ export async function heldOutPrompts(
     );
   }
   const count = heldOutCount(config);
-  const found = taskEvalPrompts(promptWriter(config, tokenizer), { tasks, seed, count });
+  const writer = promptWriter(config, tokenizer);
+  let fits = '';
+  const onTooLong = () => {
+    fits = ` of at most ${counted(writer.maxLength, 'token')} (--prompt-max-length, or the room that --max-new-tokens leaves)`;
+  };
+  const found = taskEvalPrompts(writer, { tasks, seed, count, onTooLong });
   if (found.length < count)
     options.progress
       ?.start('held-out prompts')
-      .done(`${found.length} in place of ${count}: the tasks have no more different test problems at this difficulty`);
+      .done(
+        `${found.length} in place of ${count}: the tasks have no more different test problems at this difficulty${fits}`,
+      );
   return found;
 }
 
