@@ -97,6 +97,7 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   const teacher = taught ? await checkTeacher(config, student, { progress }) : null;
   const within = promptsWithin(config, Math.min(planned.positions, teacher?.positions ?? planned.positions));
   const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress });
+  if (prompts.size === undefined) prompts.take(1); // refuses tasks none of whose prompts fits
   checkHeldOut(config, evaluation.length > 0, sources);
   if (resume !== undefined) {
     const { maxSteps } = plannedSteps(config, prompts);
