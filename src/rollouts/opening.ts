@@ -8,6 +8,7 @@ import type { DatasetSpec } from '../data/index.ts';
 import { type OpenedEnvironments, openEnvironments } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
+import { counted } from '../spelling.ts';
 import type { FormatOptions, Tokenizer } from '../text/index.ts';
 import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prompts.ts';
 import { EnvironmentPrompts, environmentEvalPrompts } from './environment-prompts.ts';
@@ -110,15 +111,19 @@ export async function heldOutPrompts(
   }
   const count = heldOutCount(config);
   const writer = promptWriter(config, tokenizer);
+  let fits = '';
+  const onTooLong = () => {
+    fits = ` of at most ${counted(writer.maxLength, 'token')} (--prompt-max-length, or the room that --max-new-tokens leaves)`;
+  };
   const found =
     environments === undefined
-      ? taskEvalPrompts(writer, { tasks: tasks as string, seed, count })
-      : await environmentEvalPrompts(environments, writer, { seed, count });
+      ? taskEvalPrompts(writer, { tasks: tasks as string, seed, count, onTooLong })
+      : await environmentEvalPrompts(environments, writer, { seed, count, onTooLong });
   if (found.length < count)
     options.progress
       ?.start('held-out prompts')
       .done(
-        `${found.length} in place of ${count}: the ${environments === undefined ? 'tasks' : 'environments'} have no more different test problems at this difficulty`,
+        `${found.length} in place of ${count}: the ${environments === undefined ? 'tasks' : 'environments'} have no more different test problems at this difficulty${fits}`,
       );
   return found;
 }
