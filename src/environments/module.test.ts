@@ -117,6 +117,15 @@ describe('an environment module', () => {
     await expect(busy.step('slow', { turn: 3 })).rejects.toThrow(/longer/);
   });
 
+  it('goes on with the others however many end the thread one after another', async () => {
+    using own = await load(counter('if (response === "exit") process.exit(1); if (response === "loop") for (;;);'), 150);
+    const turns = ['exit', 'exit', 'exit', 'exit', 'exit', 'exit', 'loop', 'a'];
+    const episodes = await Promise.all(turns.map(() => begin(own)));
+    const steps = episodes.map((episode, i) => episode.step(turns[i] as string, { turn: 1 }));
+    const results = await Promise.allSettled(steps);
+    expect(results.map(({ status }) => status)).toEqual([...Array(7).fill('rejected'), 'fulfilled']);
+  });
+
   it('is stopped by a signal at once', async () => {
     using own = await load(counter('await new Promise(() => {});'), 60_000);
     const controller = new AbortController();

@@ -47,6 +47,13 @@ export interface CallLimits {
 export class ThreadEnded extends Error {
   override name = 'ThreadEnded';
   declare readonly cause: Error;
+  /** The call that is to blame has failed with `cause`: it is not made again. Otherwise nobody knows which one was. */
+  readonly isBlamed: boolean;
+
+  constructor(cause: Error, { isBlamed }: { isBlamed: boolean }) {
+    super(cause.message, { cause });
+    this.isBlamed = isBlamed;
+  }
 }
 
 interface Waiting {
@@ -196,7 +203,9 @@ export class ModuleThread {
         if (current !== worker) return;
         this.#worker = undefined;
         if (this.#waiting.size === 0) this.#failure ??= error;
-        for (const { begun, reject } of this.#waiting.values()) reject(begun ? error : endedBy(error));
+        const isBlamed = this.#waiting.values().some(({ begun }) => begun);
+        for (const { begun, reject } of this.#waiting.values())
+          reject(begun ? error : new ThreadEnded(error, { isBlamed }));
       },
       () => {},
     );
@@ -221,14 +230,12 @@ export class ModuleThread {
   /** Ends the thread: pending calls fail, and the next one starts a new thread. */
   #end(worker: Worker, error: Error): void {
     this.#worker = undefined;
-    for (const { reject } of this.#waiting.values()) reject(endedBy(error));
+    for (const { reject } of this.#waiting.values()) reject(new ThreadEnded(error, { isBlamed: true }));
     const timer = setTimeout(() => void worker.terminate(), graceMs);
     worker.once('exit', () => clearTimeout(timer));
     worker.unref();
   }
 }
-
-const endedBy = (cause: Error) => new ThreadEnded(cause.message, { cause });
 
 /** Refuses a path that is no file. `what` names the module in the message. */
 export function checkModuleFile(path: string, what: string): void {
