@@ -118,12 +118,29 @@ describe('an environment module', () => {
   });
 
   it('goes on with the others however many end the thread one after another', async () => {
-    using own = await load(counter('if (response === "exit") process.exit(1); if (response === "loop") for (;;);'), 150);
-    const turns = ['exit', 'exit', 'exit', 'exit', 'exit', 'exit', 'loop', 'a'];
+    using own = await load(
+      counter('if (response === "exit") process.exit(1); if (response === "loop") for (;;);'),
+      150,
+    );
+    const turns = ['exit', 'exit', 'exit', 'exit', 'loop', 'a'];
     const episodes = await Promise.all(turns.map(() => begin(own)));
     const steps = episodes.map((episode, i) => episode.step(turns[i] as string, { turn: 1 }));
     const results = await Promise.allSettled(steps);
-    expect(results.map(({ status }) => status)).toEqual([...Array(7).fill('rejected'), 'fulfilled']);
+    expect(results.map(({ status }) => status)).toEqual([...Array(5).fill('rejected'), 'fulfilled']);
+  });
+
+  it('may take as long as it likes where the limit is longer than a timer can be', async () => {
+    const slow = counter('await new Promise((r) => setTimeout(r, 30));');
+    using own = await load(slow, 1e12);
+    const inProgram = new OpenEnvironment(
+      {
+        name: 'slow',
+        start: () => ({ messages: 'x', step: async () => ({ done: await sleep(30, true) }) }),
+      },
+      { timeLimitMs: Number.POSITIVE_INFINITY },
+    );
+    for (const each of [own, inProgram])
+      await expect((await begin(each)).step('a', { turn: 1 })).resolves.toBeDefined();
   });
 
   it('is stopped by a signal at once', async () => {

@@ -13,6 +13,7 @@ import { Worker } from 'node:worker_threads';
 import { checkArgument, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { messageOf, type ThreadReply, type ThreadRequest } from './messages.ts';
+import { timerMs } from './time-limit.ts';
 
 /** A module may import much before its first call. */
 const loadLimitMs = 60_000;
@@ -108,10 +109,10 @@ export class ModuleThread {
     };
     // Before the thread has come to a call, another one may be what takes so long.
     const onTime = () => (waiting.begun || !this.#isBusy ? stop(tooLate()) : waiting.restart());
-    let timer = setTimeout(onTime, timeLimitMs);
+    let timer = setTimeout(onTime, timerMs(timeLimitMs));
     const restart = () => {
       clearTimeout(timer);
-      timer = setTimeout(onTime, timeLimitMs);
+      timer = setTimeout(onTime, timerMs(timeLimitMs));
     };
     const waiting: Waiting = { resolve: settle, reject, begun: false, restart };
     this.#waiting.set(number, waiting);

@@ -8,13 +8,13 @@ import { UserError } from '../../errors.ts';
 import type { GenerationRequest, SampledResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import { isReward } from '../../rewards/scorer.ts';
-import type { Message, NextTurn, Tokenizer } from '../../text/index.ts';
+import { isFarLonger, type Message, type NextTurn, type Tokenizer } from '../../text/index.ts';
 import type { PolicyPrompt } from '../prompts.ts';
 import type { EpisodeEnd, EpisodeRecord, EpisodeTurn, Rollout } from '../rollout.ts';
 
 /** What all episodes have in common. */
 export interface EpisodeRules {
-  tokenizer: Pick<Tokenizer, 'decode'>;
+  tokenizer: Pick<Tokenizer, 'decode' | 'encode'>;
   nextTurn: NextTurn;
   maxTurns: number;
   /** Tokens behind the prompt at most: the policy's, and those that it is told. */
@@ -106,7 +106,9 @@ export class PlayedEpisode {
   /** Appends what the policy is told, unless the episode ends here. */
   #goesOn(told: readonly Message[], last: number): EpisodeEnd | undefined {
     if (this.#turns.length >= this.#rules.maxTurns) return 'turns';
-    const ids = this.#rules.nextTurn.ids(this.#place.prompt.messages, told, last);
+    const { nextTurn, tokenizer } = this.#rules;
+    if (told.some(({ content }) => isFarLonger(tokenizer, content, this.#room))) return 'length';
+    const ids = nextTurn.ids(this.#place.prompt.messages, told, last);
     if (ids.length >= this.#room) return 'length';
     for (const id of ids) this.#ids.push(id);
     return undefined;
