@@ -12,6 +12,9 @@ import { isFarLonger, type Message, type NextTurn, type Tokenizer } from '../../
 import type { PolicyPrompt } from '../prompts.ts';
 import type { EpisodeEnd, EpisodeRecord, EpisodeTurn, Rollout } from '../rollout.ts';
 
+/** Letters that are kept of what the policy no longer reads: a whole file in every episode would fill memory and disk. */
+const mostUnread = 10_000;
+
 /** What all episodes have in common. */
 export interface EpisodeRules {
   tokenizer: Pick<Tokenizer, 'decode' | 'encode'>;
@@ -98,6 +101,7 @@ export class PlayedEpisode {
       this.#success = step.success ?? this.#success;
       for (const [name, value] of Object.entries(step.parts)) this.#parts[name] = (this.#parts[name] ?? 0) + value;
       this.#end = step.done ? 'done' : this.#wasCut ? 'length' : this.#goesOn(step.observation, ids.at(-1) as number);
+      if (this.isOver) turn.told = step.observation.map(shortened);
     } catch (error) {
       this.#fail(error, signal);
     }
@@ -174,6 +178,11 @@ export class PlayedEpisode {
     return own;
   }
 }
+
+const shortened = ({ role, content }: Message): Message => {
+  const more = content.length - mostUnread;
+  return { role, content: more > 0 ? `${content.slice(0, mostUnread)}… (${more} more characters)` : content };
+};
 
 /** Everything that was said after the prompt, as one text. */
 function transcript({ turns }: Pick<EpisodeRecord, 'turns'>): string {

@@ -138,7 +138,7 @@ describe('an episode', () => {
     expect(await ended({}, ['bad'])).toEqual(['done', 3, false, 6]);
   });
 
-  it('ends for want of room at once where it is told a whole file', async () => {
+  it('ends for want of room at once where it is told a whole file, and keeps its beginning', async () => {
     const teller = defineEnvironment({
       name: 'file',
       start: ({ random }) => ({
@@ -150,6 +150,7 @@ describe('an episode', () => {
     const [rollout] = await play(teller, sampler, { maxNewTokens: 100 });
     expect(rollout).toMatchObject({ score: 1, episode: { end: 'length' } });
     expect(requests).toHaveLength(1);
+    expect(rollout?.episode?.turns[0]?.told[0]?.content).toMatch(/^a line [^…]+… \(20990000 more characters\)$/);
   }, 10_000);
 
   it('that fails stops the run, or keeps what it has earned', async () => {
