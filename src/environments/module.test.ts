@@ -69,6 +69,7 @@ describe('an environment module', () => {
       ['throw new Error("not today");', /cannot be loaded: .*not today/],
       ['export default {', /cannot be loaded/],
       ['process.exit(3);', /process\.exit\(3\) while it was loaded/],
+      ['await new Promise(() => {});', /waits at its top level for what never comes/],
     ] as const)
       await expect(load(source)).rejects.toThrow(message);
     await expect(loadEnvironment('./nope.ts')).rejects.toThrow(/There is no environment module \.\/nope\.ts/);
@@ -209,6 +210,18 @@ describe('an environment of a program', () => {
     const observation = [{ role: 'tool', content: '' }];
     expect(await stepped(() => ({ observation: observation[0] }))).toMatchObject({ observation, reward: 0 });
     expect(await stepped(() => ({ observation: '' }))).toMatchObject({ observation: [{ role: 'user', content: '' }] });
+  });
+
+  it('may say the next thing in the same object', async () => {
+    const told = { role: 'user', content: '' };
+    const episode = await begin(
+      playing(() => {
+        told.content += '!';
+        return { observation: told };
+      }),
+    );
+    const [first, second] = [await episode.step('', { turn: 1 }), await episode.step('', { turn: 2 })];
+    expect([first, second].map(({ observation }) => observation[0]?.content)).toEqual(['!', '!!']);
   });
 
   it('is not waited for longer than it may take, and is told', async () => {

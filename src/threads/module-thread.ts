@@ -17,6 +17,8 @@ import { timerMs } from './time-limit.ts';
 
 /** A module may import much before its first call. */
 const loadLimitMs = 60_000;
+/** The code with which Node ends a thread that has nothing left to do, and still awaits something at its top level. */
+const unsettledCode = 13;
 /** How long a function that listens to its signal has to tidy up before its thread is ended. */
 const graceMs = 200;
 /** A thread that does not answer for so long, after a call was late, is in an endless loop. */
@@ -171,7 +173,11 @@ export class ModuleThread {
     });
     worker.on('exit', (code) => {
       clearTimeout(timer);
-      fail(`left by process.exit(${code}) while it was loaded.`);
+      fail(
+        code === unsettledCode
+          ? 'waits at its top level for what never comes: an await there was not answered.'
+          : `left by process.exit(${code}) while it was loaded.`,
+      );
       this.#lost(worker, `left by process.exit(${code}): ${words.called} may not end the program.`);
     });
     promise.catch(() => {
