@@ -14,7 +14,7 @@ import { type Environment, EnvironmentError, type Episode, type StepResult } fro
 
 /** What messages call it. */
 const word = 'environment module';
-/** How often a call is made again because its thread was ended by others. */
+/** How often a call is made whose thread ends each time, and no other call is to blame. */
 const mostTries = 4;
 
 /** How a module's environment is run. */
@@ -51,7 +51,7 @@ export async function loadEnvironment(path: string, options: LoadOptions = {}): 
 
 /** What a step threw is told with its place by whoever asked. */
 function failureOf(message: string, fault: string): Error {
-  if (fault === unknownEpisode) return new ThreadEnded(message, { cause: new EnvironmentError(message, 'step') });
+  if (fault === unknownEpisode) return new ThreadEnded(new EnvironmentError(message, 'step'), { isBlamed: false });
   if (fault === 'thread' || fault === 'contract')
     return new EnvironmentError(message, fault === 'contract' ? 'contract' : 'step');
   return new Error(message);
@@ -119,13 +119,13 @@ class Asker {
     };
   }
 
-  /** Once more where the thread was ended by others. */
+  /** Once more where the thread was ended by others: as often as there are others that end it, each of which fails by it. */
   async #again<T>(call: () => Promise<T>): Promise<T> {
-    for (let tries = 1; ; tries++)
+    for (let tries = 1; ; )
       try {
         return await call();
       } catch (error) {
-        if (!(error instanceof ThreadEnded) || tries >= mostTries) throw error;
+        if (!(error instanceof ThreadEnded) || (!error.isBlamed && tries++ >= mostTries)) throw error;
       }
   }
 

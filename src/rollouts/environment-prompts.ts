@@ -132,6 +132,7 @@ export async function environmentEvalPrompts(
 ): Promise<PolicyPrompt[]> {
   const seen = new Set<string>();
   const prompts: PolicyPrompt[] = [];
+  let tooLong = 0;
   for (let place = 0; prompts.length < count && place < count * 20; ) {
     const to = place + count - prompts.length;
     for (const problem of await problemsAt(environments, seed, place, to, { part: 'test' })) {
@@ -139,10 +140,16 @@ export async function environmentEvalPrompts(
       if (seen.has(key)) continue;
       seen.add(key);
       const prompt = writer.write(prompts.length, problem.messages);
-      if (prompt === undefined) onTooLong?.();
-      else prompts.push({ ...prompt, problem });
+      if (prompt === undefined) {
+        tooLong++;
+        onTooLong?.();
+      } else prompts.push({ ...prompt, problem });
     }
     place = to;
   }
+  if (prompts.length === 0 && tooLong > 0)
+    throw new UserError(
+      `There are no prompts to evaluate on: the first messages of all ${tooLong} problems are longer than --prompt-max-length ${writer.maxLength}.`,
+    );
   return prompts;
 }
