@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
 import { checkHeldOut } from '../trainers/loop/best.ts';
-import { sftBatching, sftJudged, sftSchema, sftTeacherMemory, sftTokens, startSft } from '../trainers/sft/sft.ts';
+import { sftBatching, sftJudged, sftSchema, sftTeacherPlan, sftTokens, startSft } from '../trainers/sft/sft.ts';
 import { registerTrainVerb, type TrainVerb } from './options/training.ts';
 
 export const sftVerb: TrainVerb<typeof sftSchema> = {
@@ -18,7 +18,8 @@ export const sftVerb: TrainVerb<typeof sftSchema> = {
     try {
       checkHeldOut(config, data.validation !== undefined, sources);
       const plan = await trainingPlan(config, data, sftBatching(config), { ...options, refuse, resume });
-      return describePlan(plan, await sftTeacherMemory(config, tokenizer, plan, options.progress));
+      const { memory, positions } = await sftTeacherPlan(config, tokenizer, plan, options.progress);
+      return describePlan({ ...plan, teacherPositions: positions }, memory);
     } finally {
       await data.close();
     }

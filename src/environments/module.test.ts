@@ -69,6 +69,7 @@ describe('an environment module', () => {
       ['throw new Error("not today");', /cannot be loaded: .*not today/],
       ['export default {', /cannot be loaded/],
       ['process.exit(3);', /process\.exit\(3\) while it was loaded/],
+      ['await new Promise(() => {});', /waits at its top level for what never comes/],
     ] as const)
       await expect(load(source)).rejects.toThrow(message);
     await expect(loadEnvironment('./nope.ts')).rejects.toThrow(/There is no environment module \.\/nope\.ts/);
@@ -115,6 +116,32 @@ describe('an environment module', () => {
     expect((await after).observation[0]?.content).toBe('2 2 b');
     expect((await good.step('b', { turn: 2 })).observation[0]?.content).toBe('2 2 b');
     await expect(busy.step('slow', { turn: 3 })).rejects.toThrow(/longer/);
+  });
+
+  it('goes on with the others however many end the thread one after another', async () => {
+    using own = await load(
+      counter('if (response === "exit") process.exit(1); if (response === "loop") for (;;);'),
+      150,
+    );
+    const turns = ['exit', 'exit', 'exit', 'exit', 'loop', 'a'];
+    const episodes = await Promise.all(turns.map(() => begin(own)));
+    const steps = episodes.map((episode, i) => episode.step(turns[i] as string, { turn: 1 }));
+    const results = await Promise.allSettled(steps);
+    expect(results.map(({ status }) => status)).toEqual([...Array(5).fill('rejected'), 'fulfilled']);
+  });
+
+  it('may take as long as it likes where the limit is longer than a timer can be', async () => {
+    const slow = counter('await new Promise((r) => setTimeout(r, 30));');
+    using own = await load(slow, 1e12);
+    const inProgram = new OpenEnvironment(
+      {
+        name: 'slow',
+        start: () => ({ messages: 'x', step: async () => ({ done: await sleep(30, true) }) }),
+      },
+      { timeLimitMs: Number.POSITIVE_INFINITY },
+    );
+    for (const each of [own, inProgram])
+      await expect((await begin(each)).step('a', { turn: 1 })).resolves.toBeDefined();
   });
 
   it('is stopped by a signal at once', async () => {
@@ -183,6 +210,18 @@ describe('an environment of a program', () => {
     const observation = [{ role: 'tool', content: '' }];
     expect(await stepped(() => ({ observation: observation[0] }))).toMatchObject({ observation, reward: 0 });
     expect(await stepped(() => ({ observation: '' }))).toMatchObject({ observation: [{ role: 'user', content: '' }] });
+  });
+
+  it('may say the next thing in the same object', async () => {
+    const told = { role: 'user', content: '' };
+    const episode = await begin(
+      playing(() => {
+        told.content += '!';
+        return { observation: told };
+      }),
+    );
+    const [first, second] = [await episode.step('', { turn: 1 }), await episode.step('', { turn: 2 })];
+    expect([first, second].map(({ observation }) => observation[0]?.content)).toEqual(['!', '!!']);
   });
 
   it('is not waited for longer than it may take, and is told', async () => {

@@ -25,7 +25,7 @@ const words = {
   environment: { module: 'environment module', called: 'an environment', call: 'step' },
   agent: { module: 'agent module', called: 'an agent', call: 'run' },
 } as const;
-/** How often a call is made again because its thread was ended by others. */
+/** How often a call is made whose thread ends each time, and no other call is to blame. */
 const mostTries = 4;
 
 /** How a module's environment is run. */
@@ -34,8 +34,8 @@ export interface LoadOptions {
   timeLimitMs?: number;
 }
 
-/** Most milliseconds of a timer: whoever runs an agent bounds its time by a signal. */
-const unbounded = 2 ** 31 - 1;
+/** Whoever runs an agent bounds its time by a signal. */
+const unbounded = Number.POSITIVE_INFINITY;
 
 /** Refuses a path that is no file. */
 export const checkEnvironmentFile = (path: string, kind: ModuleKind = 'environment'): void =>
@@ -77,7 +77,7 @@ async function load<Opened>(
 
 /** What a step threw is told with its place by whoever asked. */
 function failureOf(message: string, fault: string): Error {
-  if (fault === unknownEpisode) return new ThreadEnded(message, { cause: new EnvironmentError(message, 'step') });
+  if (fault === unknownEpisode) return new ThreadEnded(new EnvironmentError(message, 'step'), { isBlamed: false });
   if (fault === 'thread' || fault === 'contract')
     return new EnvironmentError(message, fault === 'contract' ? 'contract' : 'step');
   return new Error(message);
@@ -161,13 +161,13 @@ class Asker {
     };
   }
 
-  /** Once more where the thread was ended by others. */
+  /** Once more where the thread was ended by others: as often as there are others that end it, each of which fails by it. */
   async #again<T>(call: () => Promise<T>): Promise<T> {
-    for (let tries = 1; ; tries++)
+    for (let tries = 1; ; )
       try {
         return await call();
       } catch (error) {
-        if (!(error instanceof ThreadEnded) || tries >= mostTries) throw error;
+        if (!(error instanceof ThreadEnded) || (!error.isBlamed && tries++ >= mostTries)) throw error;
       }
   }
 

@@ -7,6 +7,7 @@
 import { createHash } from 'node:crypto';
 import type { OpenedEnvironments, Problem, ProblemOptions } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
+import { counted } from '../spelling.ts';
 import { Curriculum, type CurriculumOptions } from '../tasks/curriculum.ts';
 import type { PolicyPrompt, ProblemWriter, PromptSource } from './prompts.ts';
 
@@ -81,7 +82,9 @@ export class EnvironmentPrompts implements PromptSource {
         if (prompt !== undefined) taken.push({ ...prompt, problem });
       }
       if (tooLong > mostTooLong)
-        throw new UserError(`${mostTooLong} prompts in a row were longer than --prompt-max-length allows.`);
+        throw new UserError(
+          `${mostTooLong} prompts in a row were longer than ${counted(this.#writer.maxLength, 'token')} (--prompt-max-length, or the room that --max-new-tokens leaves).`,
+        );
     }
     return taken;
   }
@@ -125,10 +128,11 @@ function problemsAt(
 export async function environmentEvalPrompts(
   environments: OpenedEnvironments,
   writer: ProblemWriter,
-  { seed, count }: { seed: number; count: number },
+  { seed, count, onTooLong }: { seed: number; count: number; onTooLong?: () => void },
 ): Promise<PolicyPrompt[]> {
   const seen = new Set<string>();
   const prompts: PolicyPrompt[] = [];
+  let tooLong = 0;
   for (let place = 0; prompts.length < count && place < count * 20; ) {
     const to = place + count - prompts.length;
     for (const problem of await problemsAt(environments, seed, place, to, { part: 'test' })) {
@@ -136,9 +140,16 @@ export async function environmentEvalPrompts(
       if (seen.has(key)) continue;
       seen.add(key);
       const prompt = writer.write(prompts.length, problem.messages);
-      if (prompt !== undefined) prompts.push({ ...prompt, problem });
+      if (prompt === undefined) {
+        tooLong++;
+        onTooLong?.();
+      } else prompts.push({ ...prompt, problem });
     }
     place = to;
   }
+  if (prompts.length === 0 && tooLong > 0)
+    throw new UserError(
+      `There are no prompts to evaluate on: the first messages of all ${tooLong} problems are longer than --prompt-max-length ${writer.maxLength}.`,
+    );
   return prompts;
 }

@@ -2,6 +2,8 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { Tokenizer } from '../text/index.ts';
 import { heldOutPrompts } from './opening.ts';
+import { PromptWriter } from './prompts.ts';
+import { TaskPrompts } from './task-prompts.ts';
 
 const tiny = join(import.meta.dirname, '../../models/tiny');
 
@@ -9,11 +11,11 @@ it('says that tasks have fewer test problems than were asked for', async () => {
   const tokenizer = await Tokenizer.load(tiny);
   const notes: string[] = [];
   const done = (text?: string) => void notes.push(text ?? '');
-  const held = (evalNumPrompts: number) =>
+  const held = (evalNumPrompts: number, promptMaxLength = 100) =>
     heldOutPrompts(
       {
         ...{ task: 'gcd:1', curriculum: false, curriculumUp: 1, curriculumDown: 0, testPrompts: 0, seed: 42 },
-        ...{ promptMaxLength: 100, promptFormat: 'auto', evalSteps: 1, evalNumPrompts },
+        ...{ promptMaxLength, promptFormat: 'auto', evalSteps: 1, evalNumPrompts },
       },
       tokenizer,
       { progress: { start: () => ({ advance() {}, done }) } },
@@ -24,4 +26,15 @@ it('says that tasks have fewer test problems than were asked for', async () => {
   expect(notes).toEqual([
     `${length} in place of 1000: the tasks have no more different test problems at this difficulty`,
   ]);
+  expect(await held(5, 4)).toEqual([]);
+  expect(notes[1]).toMatch(
+    /^0 in place of 5: .* at this difficulty of at most 4 tokens \(--prompt-max-length, or the room/,
+  );
+});
+
+it('says what length no prompt of a task fits into', async () => {
+  const writer = new PromptWriter(await Tokenizer.load(tiny), { maxLength: 4 });
+  expect(() => new TaskPrompts(writer, { tasks: 'gcd:1', seed: 1 }).take(1)).toThrow(
+    /prompts in a row were longer than 4 tokens \(--prompt-max-length, or the room that --max-new-tokens leaves\)/,
+  );
 });

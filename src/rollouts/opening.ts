@@ -8,6 +8,7 @@ import type { DatasetSpec } from '../data/index.ts';
 import { type OpenedEnvironments, openAgents, openEnvironments } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
+import { counted } from '../spelling.ts';
 import type { FormatOptions, Tokenizer } from '../text/index.ts';
 import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prompts.ts';
 import { EnvironmentPrompts, environmentEvalPrompts } from './environment-prompts.ts';
@@ -117,15 +118,20 @@ export async function heldOutPrompts(
     );
   }
   const count = heldOutCount(config);
+  const writer = promptWriter(config, tokenizer);
+  let fits = '';
+  const onTooLong = () => {
+    fits = ` of at most ${counted(writer.maxLength, 'token')} (--prompt-max-length, or the room that --max-new-tokens leaves)`;
+  };
   const found =
     environments === undefined
-      ? taskEvalPrompts(promptWriter(config, tokenizer), { tasks: tasks as string, seed, count })
-      : await environmentEvalPrompts(environments, problemWriter(config, tokenizer), { seed, count });
+      ? taskEvalPrompts(writer, { tasks: tasks as string, seed, count, onTooLong })
+      : await environmentEvalPrompts(environments, problemWriter(config, tokenizer), { seed, count, onTooLong });
   if (found.length < count)
     options.progress
       ?.start('held-out prompts')
       .done(
-        `${found.length} in place of ${count}: the ${sourceOf(config)} have no more different test problems at this difficulty`,
+        `${found.length} in place of ${count}: the ${sourceOf(config)} have no more different test problems at this difficulty${fits}`,
       );
   return found;
 }
@@ -137,7 +143,9 @@ const heldOutCount = (config: PromptsConfig) => (config.evalSteps > 0 ? config.e
 
 /** Agents write their prompts themselves. */
 const problemWriter = (config: PromptsConfig, tokenizer: Tokenizer): ProblemWriter =>
-  config.agent === undefined ? promptWriter(config, tokenizer) : { write: agentPrompt };
+  config.agent === undefined
+    ? promptWriter(config, tokenizer)
+    : { write: agentPrompt, maxLength: Number.POSITIVE_INFINITY };
 
 export function promptWriter(config: WritingConfig, tokenizer: Tokenizer): PromptWriter {
   return new PromptWriter(tokenizer, {

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { Problem } from '../environments/index.ts';
 import type { Example } from '../tasks/index.ts';
-import { ChatFormat, type FormatOptions, type Message, type Tokenizer } from '../text/index.ts';
+import { ChatFormat, type FormatOptions, isFarLonger, type Message, type Tokenizer } from '../text/index.ts';
 
 export interface PolicyPrompt {
   /** Its place in the stream (tasks) or in the set (datasets). */
@@ -76,13 +76,14 @@ export class PromptWriter {
     const messages: readonly Message[] =
       system !== undefined && asked[0]?.role !== 'system' ? [{ role: 'system', content: system }, ...asked] : asked;
     const text = this.#format.prompt(messages);
+    if (isFarLonger(this.#tokenizer, text, this.maxLength)) return undefined;
     const ids = Int32Array.from([...this.#format.bos, ...this.#tokenizer.encode(text)]);
     return ids.length > this.maxLength ? undefined : { index, messages, text, ids };
   }
 }
 
 /** Writes the problem of an environment, or of an agent. */
-export type ProblemWriter = Pick<PromptWriter, 'write'>;
+export type ProblemWriter = Pick<PromptWriter, 'write' | 'maxLength'>;
 
 /** The problem of an agent as a prompt: nothing is read before the agent's first call. */
 export function agentPrompt(index: number, problem: string | readonly Message[]): PolicyPrompt {

@@ -6,6 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { UserError } from '../errors.ts';
+import { counted } from '../spelling.ts';
 import { Curriculum, type CurriculumOptions } from '../tasks/curriculum.ts';
 import { type Mixture, mixture, recipeText, type TaskRecipe } from '../tasks/index.ts';
 import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
@@ -63,7 +64,9 @@ export class TaskPrompts implements PromptSource {
       const prompt = this.#writer.write(this.#next, example.prompt);
       if (prompt !== undefined) taken.push({ ...prompt, example });
       else if (++tooLong > mostTooLong)
-        throw new UserError(`${mostTooLong} prompts in a row were longer than --prompt-max-length allows.`);
+        throw new UserError(
+          `${mostTooLong} prompts in a row were longer than ${counted(this.#writer.maxLength, 'token')} (--prompt-max-length, or the room that --max-new-tokens leaves).`,
+        );
     }
     return taken;
   }
@@ -105,9 +108,9 @@ export class TaskPrompts implements PromptSource {
 /** Held-out problems of a mixture, without repeats; fewer than `count` if the tasks have fewer. */
 export function taskEvalPrompts(
   writer: PromptWriter,
-  options: { tasks: TaskRecipe; seed: number; count: number; testShare?: number },
+  options: { tasks: TaskRecipe; seed: number; count: number; testShare?: number; onTooLong?: () => void },
 ): PolicyPrompt[] {
-  const { tasks, seed, count, testShare } = options;
+  const { tasks, seed, count, testShare, onTooLong } = options;
   const mix = mixture(tasks);
   const seen = new Set<string>();
   const prompts: PolicyPrompt[] = [];
@@ -116,7 +119,8 @@ export function taskEvalPrompts(
     if (seen.has(example.prompt)) continue;
     seen.add(example.prompt);
     const prompt = writer.write(prompts.length, example.prompt);
-    if (prompt !== undefined) prompts.push({ ...prompt, example });
+    if (prompt === undefined) onTooLong?.();
+    else prompts.push({ ...prompt, example });
   }
   return prompts;
 }

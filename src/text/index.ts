@@ -7,6 +7,7 @@ export { ChatFormat, type FormatOptions, type PromptFormat, type TextTokenizer }
 export { Constraint, vocabularyOf } from './grammar/constraint.ts';
 export { choice, type GrammarNode, literal, optional, repeat, sequence } from './grammar/grammar.ts';
 export { type JsonSchema, objectGrammar, schemaGrammar } from './grammar/json-schema.ts';
+export { isFarLonger } from './long-text.ts';
 export { NextTurn } from './next-turn.ts';
 export { type TrainBpeOptions, trainBpe } from './tokenizer/bpe-training.ts';
 export type { TextStream } from './tokenizer/stream.ts';

@@ -13,9 +13,12 @@ import { Worker } from 'node:worker_threads';
 import { checkArgument, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { messageOf, type ThreadReply, type ThreadRequest } from './messages.ts';
+import { timerMs } from './time-limit.ts';
 
 /** A module may import much before its first call. */
 const loadLimitMs = 60_000;
+/** The code with which Node ends a thread that has nothing left to do, and still awaits something at its top level. */
+const unsettledCode = 13;
 /** How long a function that listens to its signal has to tidy up before its thread is ended. */
 const graceMs = 200;
 /** A thread that does not answer for so long, after a call was late, is in an endless loop. */
@@ -47,6 +50,13 @@ export interface CallLimits {
 export class ThreadEnded extends Error {
   override name = 'ThreadEnded';
   declare readonly cause: Error;
+  /** The call that is to blame has failed with `cause`: it is not made again. Otherwise nobody knows which one was. */
+  readonly isBlamed: boolean;
+
+  constructor(cause: Error, { isBlamed }: { isBlamed: boolean }) {
+    super(cause.message, { cause });
+    this.isBlamed = isBlamed;
+  }
 }
 
 interface Waiting {
@@ -101,10 +111,10 @@ export class ModuleThread {
     };
     // Before the thread has come to a call, another one may be what takes so long.
     const onTime = () => (waiting.begun || !this.#isBusy ? stop(tooLate()) : waiting.restart());
-    let timer = setTimeout(onTime, timeLimitMs);
+    let timer = setTimeout(onTime, timerMs(timeLimitMs));
     const restart = () => {
       clearTimeout(timer);
-      timer = setTimeout(onTime, timeLimitMs);
+      timer = setTimeout(onTime, timerMs(timeLimitMs));
     };
     const waiting: Waiting = { resolve: settle, reject, begun: false, restart };
     this.#waiting.set(number, waiting);
@@ -163,7 +173,11 @@ export class ModuleThread {
     });
     worker.on('exit', (code) => {
       clearTimeout(timer);
-      fail(`left by process.exit(${code}) while it was loaded.`);
+      fail(
+        code === unsettledCode
+          ? 'waits at its top level for what never comes: an await there was not answered.'
+          : `left by process.exit(${code}) while it was loaded.`,
+      );
       this.#lost(worker, `left by process.exit(${code}): ${words.called} may not end the program.`);
     });
     promise.catch(() => {
@@ -196,7 +210,9 @@ export class ModuleThread {
         if (current !== worker) return;
         this.#worker = undefined;
         if (this.#waiting.size === 0) this.#failure ??= error;
-        for (const { begun, reject } of this.#waiting.values()) reject(begun ? error : endedBy(error));
+        const isBlamed = this.#waiting.values().some(({ begun }) => begun);
+        for (const { begun, reject } of this.#waiting.values())
+          reject(begun ? error : new ThreadEnded(error, { isBlamed }));
       },
       () => {},
     );
@@ -221,14 +237,12 @@ export class ModuleThread {
   /** Ends the thread: pending calls fail, and the next one starts a new thread. */
   #end(worker: Worker, error: Error): void {
     this.#worker = undefined;
-    for (const { reject } of this.#waiting.values()) reject(endedBy(error));
+    for (const { reject } of this.#waiting.values()) reject(new ThreadEnded(error, { isBlamed: true }));
     const timer = setTimeout(() => void worker.terminate(), graceMs);
     worker.once('exit', () => clearTimeout(timer));
     worker.unref();
   }
 }
-
-const endedBy = (cause: Error) => new ThreadEnded(cause.message, { cause });
 
 /** Refuses a path that is no file. `what` names the module in the message. */
 export function checkModuleFile(path: string, what: string): void {

@@ -1,5 +1,11 @@
 /** Code of a program's own in this process, under a time limit: nobody can stop it, but nobody waits for it longer. */
 
+/** Node runs a timer of more than 2³¹ − 1 ms at once. These are 24 days. */
+const longestTimerMs = 2 ** 31 - 1;
+
+/** The delay of a timer: as long as the limit, where Node knows such a time. */
+export const timerMs = (timeLimitMs: number): number => Math.min(timeLimitMs, longestTimerMs);
+
 export interface TimeLimit {
   timeLimitMs: number;
   tooLate(): Error;
@@ -14,7 +20,7 @@ export async function withinTime<T>(
   const limit = new AbortController();
   // AbortSignal.timeout does not keep the process alive: with nothing else pending, Node would exit silently.
   // This timer keeps it alive.
-  const timer = setTimeout(() => limit.abort(tooLate()), timeLimitMs);
+  const timer = setTimeout(() => limit.abort(tooLate()), timerMs(timeLimitMs));
   const both = signal === undefined ? limit.signal : AbortSignal.any([signal, limit.signal]);
   const stopped = Promise.withResolvers<never>();
   const stop = () => stopped.reject(both.reason);

@@ -95,7 +95,7 @@ describe('the form', () => {
     expect(answer.commandLine).not.toContain('temperature');
     expect(answer.commandLine).toContain('--save-tokens');
     expect(answer.yaml).toContain('group_size: 2');
-    expect(answer.plan).toContain('each step: 1 prompts × 2 responses');
+    expect(answer.plan).toContain('each step: 1 prompt × 2 responses');
     expect(answer.plan).toMatch(/memory: about \d+ MiB: weights 3 MiB, reference 3 MiB, .*, cache of the sampler \d/);
     const typed = argumentsOf(policySchema, { saveRollouts: false, lr: -1, task: '-x' });
     expect(typed.toSorted()).toEqual(['--lr', '--no-save-rollouts', '--task=-x', '-1'].toSorted());

@@ -56,7 +56,8 @@ export function checkedStep(result: StepResult, owner: StepOwner): Step {
       `gave the observation ${shown(bad)}: expected text, or messages with a role of ${roles.join(', ')} and a text content.`,
     );
   if (observation.length === 0 && !done) throw wrong('gave an empty list of messages and did not end the episode.');
-  return { observation, reward, done, success, parts };
+  // An environment may say the next thing in the same object.
+  return { observation: observation.map(({ role, content }) => ({ role, content })), reward, done, success, parts };
 }
 
 function checkedParts(

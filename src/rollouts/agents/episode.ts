@@ -18,14 +18,15 @@ import { finishReason } from '../../serve/chat.ts';
 import type { ChatRequest } from '../../serve/protocol.ts';
 import { stopsOf } from '../../serve/requests.ts';
 import { type ToolFormat, toolFormat } from '../../serve/tools.ts';
-import type { Tokenizer } from '../../text/index.ts';
+import { isFarLonger, type Tokenizer } from '../../text/index.ts';
 import { ThreadEnded } from '../../threads/module-thread.ts';
+import { timerMs } from '../../threads/time-limit.ts';
 import type { PolicyPrompt } from '../prompts.ts';
 import { type EpisodeEnd, type EpisodeRecord, type EpisodeTurn, type Rollout, transcriptOf } from '../rollout.ts';
 import { answered, type CallWriter, type Conversation, type Prompted } from './conversation.ts';
 import { type Answer, policyName } from './endpoint.ts';
 
-/** How often a run is made again because its thread was ended by others. */
+/** How often a run is made whose thread ends each time, and no other run is to blame. */
 const mostTries = 4;
 
 /** What all episodes have in common. */
@@ -135,15 +136,17 @@ export class AgentEpisode {
   }
 
   async #played(agent: OpenAgent, episode: AgentRun): Promise<Step> {
-    for (let tries = 1; ; tries++)
+    for (let tries = 1; ; )
       try {
         this.#made = 0;
         this.#watchTime();
         return await agent.run(episode);
       } catch (error) {
-        const isWaiting = error instanceof AgentThreadLost && this.#open > 0;
-        if (!(error instanceof ThreadEnded) && !isWaiting) throw error;
-        if (tries >= mostTries) throw error instanceof ThreadEnded ? error.cause : error;
+        const isEnded = error instanceof ThreadEnded;
+        // As often as there are others that end it, each of which fails by it.
+        if ((isEnded && error.isBlamed) || (error instanceof AgentThreadLost && this.#open > 0)) continue;
+        if (!isEnded) throw error;
+        if (tries++ >= mostTries) throw error.cause;
       }
   }
 
@@ -176,9 +179,16 @@ export class AgentEpisode {
 
   /** Queues a call. */
   #enter(request: ChatRequest): Promise<Answer> {
-    const { maxTurns, maxNewTokens, maxPromptTokens, writer } = this.#rules;
+    const { tokenizer, maxTurns, maxNewTokens, maxPromptTokens, writer } = this.#rules;
     if (this.#calls.length >= maxTurns)
       throw this.#refusal('turns', `An episode has at most ${maxTurns} calls (--max-turns).`, 'max_turns');
+    const most = maxPromptTokens + maxNewTokens;
+    if (request.messages.some(({ content = '' }) => isFarLonger(tokenizer, content, most)))
+      throw this.#refusal(
+        'length',
+        `A message has more tokens than a whole conversation may have: ${most} (--prompt-max-length and --max-new-tokens).`,
+        'context_length_exceeded',
+      );
     const tools = this.#toolsOf(request);
     const given = tools === undefined ? undefined : request.tools;
     const prompted = writer.prompted(request, given, this.#conversations);
@@ -287,7 +297,7 @@ export class AgentEpisode {
       `The agent ${agent.name} took longer than ${timeLimitMs / 1000} s without a call to the policy (--tool-timeout; seed ${seed}, difficulty ${difficulty}).`,
       'step',
     );
-    this.#watch = setTimeout(() => this.#stop.abort(late), timeLimitMs);
+    this.#watch = setTimeout(() => this.#stop.abort(late), timerMs(timeLimitMs));
   }
 
   /** A failure ends the episode, where that is asked for, or where a call was refused. An agent that breaks its contract stops the run. */

@@ -50,7 +50,9 @@ type Asked = Partial<AgentPlayerOptions> & { maxNewTokens?: number; groupSize?: 
 async function play(agent: Agent | string, sampler: RolloutSampler, asked: Asked = {}): Promise<Rollout[]> {
   const { maxNewTokens = 200, groupSize = 1, by = tokenizer, ...options } = asked;
   using opened = await openAgents(agentText(agent), { timeLimitMs: 5000 });
-  const prompts = await (await EnvironmentPrompts.open(opened, { write: agentPrompt }, { seed: 1 })).take(1);
+  const prompts = await (
+    await EnvironmentPrompts.open(opened, { write: agentPrompt, maxLength: 300 }, { seed: 1 })
+  ).take(1);
   const rules = { maxTurns: 6, maxPromptTokens: 300, timeLimitMs: 5000, onError: 'stop' as const };
   const player = new AgentPlayer(by, { ...rules, ...options });
   return player.play(sampler, prompts, { groupSize, maxNewTokens, temperature: 1, seeds: rolloutSeeds(3, 'x') });
@@ -208,6 +210,8 @@ describe('an episode', () => {
     expect(await ended({ maxNewTokens: 12 })).toEqual(['length', 1, false, 0]);
     const long = counter((count) => 'a b c d '.repeat(60 * count));
     expect(await ended({}, long)).toEqual(['length', 1, false, 0]);
+    const file = counter(() => 'a line '.repeat(1e6));
+    expect(await ended({}, file)).toEqual(['length', 1, false, 0]);
     // What an agent makes of a refusal is its result.
     const content = agentOf(async (asked) => {
       await callPolicy(asked, [user('a')]);

@@ -8,13 +8,16 @@ import { UserError } from '../../errors.ts';
 import type { GenerationRequest, SampledResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import { isReward } from '../../rewards/scorer.ts';
-import type { Message, NextTurn, Tokenizer } from '../../text/index.ts';
+import { isFarLonger, type Message, type NextTurn, type Tokenizer } from '../../text/index.ts';
 import type { PolicyPrompt } from '../prompts.ts';
 import { type EpisodeEnd, type EpisodeRecord, type EpisodeTurn, type Rollout, transcriptOf } from '../rollout.ts';
 
+/** Letters that are kept of what the policy no longer reads: a whole file in every episode would fill memory and disk. */
+const mostUnread = 10_000;
+
 /** What all episodes have in common. */
 export interface EpisodeRules {
-  tokenizer: Pick<Tokenizer, 'decode'>;
+  tokenizer: Pick<Tokenizer, 'decode' | 'encode'>;
   nextTurn: NextTurn;
   maxTurns: number;
   /** Tokens behind the prompt at most: the policy's, and those that it is told. */
@@ -98,6 +101,7 @@ export class PlayedEpisode {
       this.#success = step.success ?? this.#success;
       for (const [name, value] of Object.entries(step.parts)) this.#parts[name] = (this.#parts[name] ?? 0) + value;
       this.#end = step.done ? 'done' : this.#wasCut ? 'length' : this.#goesOn(step.observation, ids.at(-1) as number);
+      if (this.isOver) turn.told = step.observation.map(shortened);
     } catch (error) {
       this.#fail(error, signal);
     }
@@ -106,7 +110,9 @@ export class PlayedEpisode {
   /** Appends what the policy is told, unless the episode ends here. */
   #goesOn(told: readonly Message[], last: number): EpisodeEnd | undefined {
     if (this.#turns.length >= this.#rules.maxTurns) return 'turns';
-    const ids = this.#rules.nextTurn.ids(this.#place.prompt.messages, told, last);
+    const { nextTurn, tokenizer } = this.#rules;
+    if (told.some(({ content }) => isFarLonger(tokenizer, content, this.#room))) return 'length';
+    const ids = nextTurn.ids(this.#place.prompt.messages, told, last);
     if (ids.length >= this.#room) return 'length';
     for (const id of ids) this.#ids.push(id);
     return undefined;
@@ -172,3 +178,8 @@ export class PlayedEpisode {
     return own;
   }
 }
+
+const shortened = ({ role, content }: Message): Message => {
+  const more = content.length - mostUnread;
+  return { role, content: more > 0 ? `${content.slice(0, mostUnread)}… (${more} more characters)` : content };
+};

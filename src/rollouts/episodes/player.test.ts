@@ -72,10 +72,12 @@ async function play(environments: EnvironmentRecipe, sampler: RolloutSampler, as
   return player.play(sampler, prompts, sampling);
 }
 
+let made = 0;
+
 /** Ends after three answers, unless it is told to do something else. */
 const echo = (more: Partial<Environment> = {}, log: string[] = []) =>
   defineEnvironment({
-    name: `echo_${Math.random().toString(36).slice(2)}`,
+    name: `echo_${++made}`, // a problem's random numbers depend on it
     start: ({ random }) => ({
       messages: `red ${random.int(0, 1e6)}`,
       step: (response, { turn }) => {
@@ -137,6 +139,21 @@ describe('an episode', () => {
     // What was cut off may still have solved it.
     expect(await ended({}, ['bad'])).toEqual(['done', 3, false, 6]);
   });
+
+  it('ends for want of room at once where it is told a whole file, and keeps its beginning', async () => {
+    const teller = defineEnvironment({
+      name: 'file',
+      start: ({ random }) => ({
+        messages: `Read ${random.int(1, 1e6)}.`,
+        step: () => ({ observation: 'a line '.repeat(3e6), reward: 1 }),
+      }),
+    });
+    const { sampler, requests } = saying(['ok']);
+    const [rollout] = await play(teller, sampler, { maxNewTokens: 100 });
+    expect(rollout).toMatchObject({ score: 1, episode: { end: 'length' } });
+    expect(requests).toHaveLength(1);
+    expect(rollout?.episode?.turns[0]?.told[0]?.content).toMatch(/^a line [^…]+… \(20990000 more characters\)$/);
+  }, 10_000);
 
   it('that fails stops the run, or keeps what it has earned', async () => {
     const failing = () =>
@@ -245,4 +262,12 @@ it('never trains on held-out problems, and goes on where it was', async () => {
   expect((await open()).fingerprint).toBe(prompts.fingerprint);
   using others = await openEnvironments('guess:1', { timeLimitMs: 500 });
   expect((await EnvironmentPrompts.open(others, writer, { seed: 5 })).fingerprint).not.toBe(prompts.fingerprint);
+});
+
+it('says that no held-out problem fits, not that there are no more of them', async () => {
+  using opened = await openEnvironments('guess', { timeLimitMs: 500 });
+  const writer = new PromptWriter(tokenizer, { maxLength: 3 });
+  await expect(environmentEvalPrompts(opened, writer, { seed: 1, count: 4 })).rejects.toThrow(
+    /no prompts to evaluate on: the first messages of all \d+ problems are longer than --prompt-max-length 3\./,
+  );
 });

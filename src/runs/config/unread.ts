@@ -17,6 +17,8 @@ export interface UnreadRule<Config> {
   /** Whether such a run does not read them. */
   unread: (config: Config) => boolean;
   because: string | ((config: Config) => string);
+  /** The option that makes them unread: a schema without it does not inherit the rule. */
+  by?: keyof Config & string;
 }
 
 const rules = new WeakMap<ConfigSchema, readonly UnreadRule<never>[]>();
@@ -35,9 +37,9 @@ export function inheritedRules<S extends ConfigSchema, Other extends ConfigSchem
   other: Other,
   asOther: (config: z.output<S>) => z.output<Other>,
 ): UnreadRule<z.output<S>>[] {
-  return unreadRules(other).flatMap(({ options, unread, because }) => {
+  return unreadRules(other).flatMap(({ options, unread, because, by }) => {
     const names = options.filter((name) => name in schema.shape);
-    if (names.length === 0) return [];
+    if (names.length === 0 || (by !== undefined && !(by in schema.shape))) return [];
     return [
       {
         options: names as (keyof z.output<S> & string)[],

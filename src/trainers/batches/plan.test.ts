@@ -47,6 +47,17 @@ describe('the plan of a dry run', () => {
     expect(plan.memory.totalBytes).toBe(same.memory.totalBytes);
   });
 
+  it('names whose positions end the examples, the model’s or its teacher’s', async () => {
+    const { plan } = await planned({ maxLength: 4096 });
+    const length = (teacherPositions?: number) =>
+      /^Length .*$/m.exec(
+        describePlan({ ...plan, positions: 256, ...(teacherPositions ? { teacherPositions } : {}) }),
+      )?.[0];
+    expect(length()).toMatch(/256 tokens, .* that the model has \(--max-length 4096\)/);
+    expect(length(512)).toBe(length());
+    expect(length(100)).toMatch(/100 tokens, .* that the teacher has \(--max-length 4096\)/);
+  });
+
   it('says that the epochs end before --max-steps', async () => {
     const { plan } = await planned({ batchSize: 2, maxSteps: 2 });
     expect([plan.steps.total, notes.filter((note) => note.startsWith('steps'))]).toEqual([2, []]);

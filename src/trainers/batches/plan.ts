@@ -5,6 +5,7 @@
 import type { TokenStore } from '../../data/index.ts';
 import type { MemoryEstimate } from '../../models/index.ts';
 import type { FoundCheckpoint } from '../../runs/index.ts';
+import { counted as count } from '../../spelling.ts';
 import { checkPlace } from '../loop/same-data.ts';
 import { type ModelPlan, modelPlan, type PlannedModel, type PlanOptions } from '../model-plan.ts';
 import { tellStepNotes } from '../step-notes.ts';
@@ -13,6 +14,8 @@ import { StepBatches, type StepBatchOptions, type StepState } from './step-batch
 export interface TrainingPlan extends ModelPlan {
   /** --max-length as it was asked for. */
   maxLength?: number;
+  /** The longest sequence that a teacher, which reads the same examples, can read. */
+  teacherPositions?: number;
   data: { train: DataCount; validation?: DataCount };
   steps: { total: number; microBatches: number; tokensPerMicroBatch: number };
 }
@@ -108,11 +111,13 @@ export function describeRanks({ ranks }: Pick<TrainingPlan, 'ranks'>, more = 0):
   return [`Ranks     ${count}, the memory above is that of each: ${each.join(', ')}${whole}`];
 }
 
-/** A model with fewer positions than --max-length asks for decides. */
-function describeLength({ positions, maxLength = 0 }: TrainingPlan): string[] {
-  if (maxLength <= positions) return [];
+/** A model with fewer positions than --max-length asks for decides, and so does its teacher. */
+function describeLength({ positions, teacherPositions = positions, maxLength = 0 }: TrainingPlan): string[] {
+  const least = Math.min(positions, teacherPositions);
+  if (maxLength <= least) return [];
+  const whose = teacherPositions < positions ? 'teacher' : 'model';
   return [
-    `Length    ${number(positions)} tokens, which is all the positions that the model has (--max-length ${maxLength})`,
+    `Length    ${number(least)} tokens, which is all the positions that the ${whose} has (--max-length ${maxLength})`,
   ];
 }
 
@@ -122,7 +127,7 @@ export function describePlan(plan: TrainingPlan, more: Readonly<Record<string, n
   const part = ({ examples, tokens, dropped, badRows }: DataCount) => {
     const reasons = Object.entries(dropped).map(([reason, count]) => `${reason} ${number(count)}`);
     if (badRows > 0) reasons.push(`broken rows ${number(badRows)}`);
-    return `${number(examples)} examples, ${number(tokens)} tokens${reasons.length > 0 ? `; left out: ${reasons.join(', ')}` : ''}`;
+    return `${count(examples, 'example')}, ${count(tokens, 'token')}${reasons.length > 0 ? `; left out: ${reasons.join(', ')}` : ''}`;
   };
   const besides = Object.values(more).reduce((sum, bytes) => sum + bytes, 0);
   const lines = [
@@ -133,7 +138,7 @@ export function describePlan(plan: TrainingPlan, more: Readonly<Record<string, n
     ...describeLength(plan),
     `Data      ${part(data.train)}`,
     ...(data.validation === undefined ? [] : [`Held out  ${part(data.validation)}`]),
-    `Steps     ${number(steps.total)}, each of ${steps.microBatches} micro-batch${steps.microBatches === 1 ? '' : 'es'} of about ${number(steps.tokensPerMicroBatch)} tokens`,
+    `Steps     ${number(steps.total)}, each of ${count(steps.microBatches, 'micro-batch')} of about ${number(steps.tokensPerMicroBatch)} tokens`,
   ];
   return lines.join('\n');
 }

@@ -53,7 +53,7 @@ function checkSameData(
   const isOther = (was: string | undefined, is: string | undefined) =>
     was !== undefined && is !== undefined && was !== is;
   const said = isOther(before.data, now.dataFingerprint)
-    ? 'The training examples are not those that this run was trained on so far: the dataset or the task has changed, or the tokenizer, or an option that decides what is read.'
+    ? 'The training examples are not those that this run was trained on so far: the dataset, the environment or the task has changed, or the tokenizer, or an option that decides what is read.'
     : isOther(before.heldOut, now.heldOutFingerprint)
       ? 'The held-out examples are not those that this run was evaluated on so far (--eval-dataset, --eval-split, --eval-num-prompts): its evaluations could not be compared.'
       : undefined;

@@ -49,3 +49,9 @@ it('fetches no weights from the hub', async () => {
     await hub.close();
   }
 });
+
+it('refuses tasks none of whose prompts fits, as the run does', async () => {
+  const model = await tinyModel(join(folder, 'narrow'));
+  const config = policySchema.parse({ model, task: 'gcd', maxNewTokens: 8, promptMaxLength: 2, evalSteps: -1 });
+  await expect(policyPlan(config)).rejects.toThrow(/prompts in a row were longer than 2 tokens/);
+});

@@ -99,6 +99,7 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   const within = promptsWithin(config, Math.min(planned.positions, teacher?.positions ?? planned.positions));
   using environments = await openedEnvironments(config);
   const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress, environments });
+  if (prompts.size === undefined) await prompts.take(1); // refuses tasks none of whose prompts fits
   configuredPlayer(within, tokenizer);
   checkHeldOut(config, evaluation.length > 0, sources);
   if (resume !== undefined) {
@@ -127,7 +128,7 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
     ...(config.env === undefined ? [] : [`episodes: ${config.env}, up to ${counted(config.maxTurns, 'turn')}`]),
     ...(config.agent === undefined ? [] : [`episodes: ${config.agent}, up to ${counted(config.maxTurns, 'call')}`]),
-    `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
+    `each step: ${counted(perStep, 'prompt')} × ${counted(config.groupSize, 'response')} = ${counted(perStep * config.groupSize, 'rollout')}, ${counted(updates, 'update')}`,
     `steps: ${stepsOf(config, prompts)}`,
     `memory: ${describeMemory(planned.memory, besides)}${ownCritic(config)}`,
     ...describeChoices(planned).map((line) => line.replace(/^QLoRA +/, 'memory with adapters: ')),

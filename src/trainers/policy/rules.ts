@@ -149,6 +149,7 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   },
   {
     options: ['rewardModelPath', 'rewardModule', 'rewardWeights', 'verifierReward', 'formatReward'],
+    by: 'env',
     unread: ({ env, agent }) => (env ?? agent) !== undefined,
     because: ({ agent }) =>
       agent === undefined ? 'the environment gives the reward (--env)' : 'the agent gives the reward (--agent)',
@@ -160,6 +161,7 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   },
   {
     options: ['system'],
+    by: 'agent',
     unread: ({ agent }) => agent !== undefined,
     because: 'an agent writes all its messages itself (--agent)',
   },

@@ -32,6 +32,8 @@ describe('signals', () => {
     const gradient = (norm: number) => ({ 'train/policy_loss': () => 0, 'train/grad_norm': () => norm });
     expect(kinds(course(1, gradient(0.3)))).toEqual(['first-loss']);
     expect(kinds(course(1, gradient(0)))).toEqual([]);
+    // The best responses alone: each has the advantage 1.
+    expect(kinds(course(1, { ...gradient(0.3), 'train/advantage_std': () => 0 }))).toEqual([]);
     const resumed = course(3, { 'train/policy_loss': () => 0 }).slice(1);
     expect(kinds(resumed)).toEqual([]);
   });
@@ -45,6 +47,25 @@ describe('signals', () => {
     expect(kinds(course(20, of(0.9, 1)))).toEqual([]);
     expect(kinds(course(20, of(0.2, 1)))).toEqual(['unfinished']);
     expect(kinds(course(20, of(0.2, 0.2)))).toEqual(['cut-off']);
+  });
+
+  it('says nothing of rewards, advantages and entropy where a teacher is learnt from', () => {
+    const taught = {
+      'train/student_logprob': () => -0.1,
+      'train/policy_loss': () => 0.01,
+      'train/entropy': (t: number) => 1 - 0.9 * t,
+      'train/score': (t: number) => 0.9 - 0.8 * t,
+      'train/accuracy': () => 0.5,
+    };
+    expect(kinds(course(60, taught))).toEqual([]);
+    const [grown] = signals(course(60, { ...taught, 'train/length_mean': (t: number) => 40 + 90 * t }));
+    expect(grown?.message).toMatch(/If accuracy grew .* if not, the teacher writes as much/);
+    const [cut] = signals(course(60, { ...taught, 'train/ended': () => 0.1 }));
+    expect(cut?.message).toMatch(/cut at --max-new-tokens\. Allow/);
+    const cutMass = { ...taught, 'train/cut_mass': () => 0.1 };
+    expect(signals(course(1, cutMass))[0]?.message).toContain('--truncated-ratio');
+    const whole = course(1, { ...cutMass, 'train/teacher_agreement': () => 0.9 });
+    expect(signals(whole)[0]?.message).not.toContain('--truncated-ratio');
   });
 
   const equal = (right: number, wrong: number) => ({

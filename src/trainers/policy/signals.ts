@@ -40,7 +40,7 @@ export interface Signal {
 /** Signals in the metrics of a policy run so far. */
 export function signals(history: readonly MetricRow[] | MetricColumns): Signal[] {
   const columns = 'column' in history ? history : columnsOf(history);
-  return rules.flatMap((rule) => rule(columns) ?? []);
+  return (isTaught(columns) ? rulesOfTaught : rules).flatMap((rule) => rule(columns) ?? []);
 }
 
 /** Signals of a kind not reported before; `told` remembers them. */
@@ -63,6 +63,11 @@ const rules: ((history: MetricColumns) => Signal | undefined)[] = [
   overOptimised,
 ];
 
+/** Where a teacher is learnt from, the loss is the KL to it, it decides the entropy, and rewards are only measured. */
+const rulesOfTaught = [lengthGrowth, cutOff, truncated];
+
+const isTaught = (history: MetricColumns) => history.names.includes('train/student_logprob');
+
 function firstLoss(history: MetricColumns): Signal | undefined {
   const { steps, values } = history.column('train/policy_loss');
   const [loss = values[0]] = history.column('train/first_policy_loss').values;
@@ -70,6 +75,8 @@ function firstLoss(history: MetricColumns): Signal | undefined {
   // Where nothing was learnt, a loss of 0 is no comfort.
   const [norm = 1] = history.column('train/grad_norm').values;
   if (norm < 1e-6) return undefined;
+  // With a gradient although all are the same: they have no mean of 0, as those of the best responses alone.
+  if (history.column('train/advantage_std').values[0] === 0) return undefined;
   return note(
     'first-loss',
     1,
@@ -162,12 +169,14 @@ function lengthGrowth(history: MetricColumns): Signal | undefined {
   const now = recent(history.column('train/length_mean'));
   if (start === undefined || now === undefined || now.step < 2 * windowSteps || now.mean < 1.5 * start)
     return undefined;
+  const cause = isTaught(history)
+    ? 'the teacher writes as much, or likes what the policy adds.'
+    : 'length itself is being rewarded: by a reward model that likes it, or by a mean over each sequence, which ' +
+      'makes a long wrong answer cheap (--aggregation constant or token).';
   return warn(
     'length-growth',
     now.step,
-    `Responses have grown from ${start.toFixed(0)} to ${now.mean.toFixed(0)} tokens. If accuracy grew with them it is thinking; if ` +
-      'not, length itself is being rewarded: by a reward model that likes it, or by a mean over each sequence, which ' +
-      'makes a long wrong answer cheap (--aggregation constant or token).',
+    `Responses have grown from ${start.toFixed(0)} to ${now.mean.toFixed(0)} tokens. If accuracy grew with them it is thinking; if not, ${cause}`,
     lastWindow(history.column('train/length_mean'), (mean) => mean < 1.2 * start),
   );
 }
@@ -178,8 +187,8 @@ function cutOff(history: MetricColumns): Signal | undefined {
   return warn(
     'cut-off',
     ended.step,
-    `Only ${percent(ended.mean)} of the responses ended by themselves; the rest were cut at --max-new-tokens and pay the EOS ` +
-      'penalty. Allow more tokens, or start from a model that has learnt to stop.',
+    `Only ${percent(ended.mean)} of the responses ended by themselves; the rest were cut at --max-new-tokens${isTaught(history) ? '' : ' and pay the EOS penalty'}. ` +
+      'Allow more tokens, or start from a model that has learnt to stop.',
   );
 }
 
@@ -203,13 +212,15 @@ function truncated(history: MetricColumns): Signal | undefined {
   const [step, cut] = [steps[first], values[first]];
   if (step === undefined || cut === undefined) return undefined;
   const isAgainst = history.column('train/truncated_ratio').values.length > 0;
+  // The KL over the whole vocabulary, which alone compares likeliest tokens, has none.
+  const hasRatio = !history.names.includes('train/teacher_agreement');
   const message =
     `--top-p, --top-k or --min-p cut away ${(100 * cut).toPrecision(2)} % of the probability at a token on average. ` +
     'Responses then come from another distribution than the one that is trained: what is cut is never tried, and so never ' +
     'unlearnt. ' +
     (isAgainst
       ? 'Ratios are taken against the truncated one (--truncated-ratio), which does not change that.'
-      : 'Sample from the whole distribution (--top-p 1 --top-k 0 --min-p 0), or take ratios against the truncated one (--truncated-ratio).');
+      : `Sample from the whole distribution (--top-p 1 --top-k 0 --min-p 0)${hasRatio ? ', or take ratios against the truncated one (--truncated-ratio)' : ''}.`);
   return cut < 0.01 || isAgainst ? note('truncated', step, message) : warn('truncated', step, message);
 }
 

@@ -13,7 +13,7 @@ import { Tokenizer } from '../../text/index.ts';
 import { evaluateBatches } from '../batches/batch-task.ts';
 import { onDevice } from '../batches/step-batches.ts';
 import { distillationObjective } from './distillation.ts';
-import { type SftInput, trainSft } from './sft.ts';
+import { type SftInput, sftSchema, trainSft } from './sft.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-distillation-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -183,6 +183,11 @@ describe('training', () => {
     await expect(start({ ...config, resumeFrom: stopped.folder, teacher: at('model') })).rejects.toThrow(
       /cannot change in a resumed run/,
     );
+  });
+
+  it.each([0.001, 1e4, 1e300])('takes no temperature whose T² weighs rounding alone: %d', (teacherTemperature) => {
+    const config = { model: at('model'), teacher: at('teacher'), dataset: 'chats.jsonl', teacherTemperature };
+    expect(sftSchema.safeParse(config).error?.issues).toMatchObject([{ path: ['teacherTemperature'] }]);
   });
 
   it('teaches adapters, also from 8 and 4 bits, and leaves no tensor behind', async () => {

@@ -70,7 +70,8 @@ const shape = z.object({
       "the KL is over the teacher's so many likeliest tokens, and all others together as one; 0 = over every token by itself",
     group: distillation,
   }),
-  teacherTemperature: field(z.number().positive().default(1), {
+  // Beyond these the weight T² of the KL is that of rounding: it is computed in 32 bits.
+  teacherTemperature: field(z.number().min(0.01).max(100).default(1), {
     description:
       "temperature of both distributions in the KL, whose weight then grows by its square; higher shows more of the teacher's second choices",
     group: distillation,
@@ -214,17 +215,17 @@ const sftTeaching = (config: SftConfig, progress?: Progress): TeachingOptions =>
   mayBeStudent: config.distillShare < 1,
 });
 
-/** What the teacher of a planned run takes; nothing without one. */
-export async function sftTeacherMemory(
+/** What the teacher of a planned run takes, and how much it can read; nothing without one. */
+export async function sftTeacherPlan(
   config: SftConfig,
   tokenizer: Tokenizer,
   { model: { dtype, device }, vocabSize, steps }: TrainingPlan,
   progress?: Progress,
-): Promise<Record<string, number>> {
-  if (!hasTeacher(config)) return {};
+): Promise<{ memory: Record<string, number>; positions?: number }> {
+  if (!hasTeacher(config)) return { memory: {} };
   const student = { tokenizer, vocabSize, dtype, device };
   const found = await checkTeacher(config, student, sftTeaching(config, progress));
-  return teachingMemory(found, student, steps.tokensPerMicroBatch);
+  return { memory: teachingMemory(found, student, steps.tokensPerMicroBatch), positions: found.positions };
 }
 
 /** The teacher reads the same examples. */

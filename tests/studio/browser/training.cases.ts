@@ -21,7 +21,7 @@ export function trainingCases(shared: () => World): void {
       await page.locator('#field-lr').fill('1e-5');
       await fault.waitFor({ state: 'detached' });
       await page.reload();
-      await page.locator('.plan').getByText('1 prompts × 2 responses').waitFor();
+      await page.locator('.plan').getByText('1 prompt × 2 responses').waitFor();
       await page.getByRole('button', { name: 'Start' }).click();
       await page.getByRole('heading', { name: 'live' }).waitFor();
       const id = page.url().split('/').at(-1)?.split('?')[0];
