@@ -206,6 +206,25 @@ describe('stop and resume', () => {
     expect(openRun(join(folder, 'run')).history()['eval/loss']?.step).toEqual([5, 9]);
   });
 
+  it.each([4, 6])('breaks the evaluation of step %d off, and makes it when the run goes on', async (at) => {
+    const options = { evalSteps: 2, saveSteps: 100 };
+    const controller = new AbortController();
+    const evalLoss = (step: number) => {
+      if (step < at) return 1;
+      controller.abort();
+      throw new Error('no more');
+    };
+    const cut = await train(
+      { totalSteps: 6, evalLoss },
+      { ...options, run: await newRun(), signal: controller.signal },
+    );
+    expect(cut.result).toMatchObject({ ended: 'interrupted', step: at });
+    expect(cut.steps.at(-1)).toMatchObject({ step: at, evaluated: false });
+    const { result } = await goOn({ totalSteps: 6, evalLoss: () => 1 }, options);
+    expect(result?.ended).toBe('finished');
+    expect(openRun(join(folder, 'run')).history()['eval/loss']?.step).toEqual([2, 4, 6]);
+  });
+
   it('saves when the consumer leaves its loop', async () => {
     const whole = await train({ totalSteps: 6 });
     for await (const step of trainLoop(mlpTask({ totalSteps: 6, microBatch: 4 }), { ...base, run: await newRun() }))

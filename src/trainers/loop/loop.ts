@@ -81,6 +81,8 @@ class Loop {
   #agreedToStop = false;
   /** True while a step is running. */
   #inStep = false;
+  /** An interrupt broke off an evaluation. */
+  #brokeOff = false;
   #updatesApplied = 0;
   #skippedBefore = { skipped: 0, skippedInRow: 0 };
   #savedStep = -1;
@@ -159,8 +161,8 @@ class Loop {
     };
     const isLast = number === this.#task.totalSteps;
     state.evaluationDue = this.#task.evaluate !== undefined && due(this.#options.evalSteps, number, isLast);
-    const evaluated = state.evaluationDue && !this.aborted;
-    const improved = evaluated ? await this.#evaluate(metrics) : false;
+    const improved = state.evaluationDue && !this.aborted ? await this.#evaluate(metrics) : undefined;
+    const evaluated = improved !== undefined;
     this.#log(metrics, isLast || evaluated);
     const checkpoint = due(this.#options.saveSteps, number, false) ? await this.#save() : undefined;
     return {
@@ -172,7 +174,7 @@ class Loop {
       ...(evaluated ? { eval: under('eval/', metrics) } : {}),
       skipped: trained.skipped,
       evaluated,
-      improved,
+      improved: improved ?? false,
       checkpoint,
     };
   }
@@ -180,18 +182,19 @@ class Loop {
   /** Runs the evaluation that was due when the run was interrupted. */
   async evaluateLate(): Promise<void> {
     const metrics: Record<string, number> = {};
-    await this.#evaluate(metrics);
+    if ((await this.#evaluate(metrics)) === undefined) return;
     this.#options.run?.metrics.row(this.state.step, metrics);
   }
 
   async end(): Promise<TrainResult> {
     const { state } = this;
-    if (this.aborted && state.step < this.#task.totalSteps) return this.interrupt();
+    if (this.aborted && (state.step < this.#task.totalSteps || this.#brokeOff)) return this.interrupt();
     const { run, best, saveFinal, saveSteps = 0 } = this.#options;
     // A checkpoint of the last step lets the run be extended, because final/ has no optimiser. It is written before an
     // evaluation that is still due, as after an interrupt: a run that resumes from it evaluates again.
     if (saveSteps > 0 && saveFinal !== false) await this.#save();
     if (state.evaluationDue) await this.evaluateLate();
+    if (this.#brokeOff) return this.interrupt();
     // Whoever goes on with the model finds it whole.
     await wholeWeights(this.#task);
     if (best?.loadAtEnd && state.best && run && state.best.step !== state.step)
@@ -264,8 +267,7 @@ class Loop {
   async #train(number: number) {
     const { optimizer, totalSteps } = this.#task;
     const { lr, schedule } = this.#options;
-    // One rank that broke off its step would leave the others waiting.
-    const signal = this.#world.size === 1 ? this.#options.signal : undefined;
+    const signal = this.#ownSignal;
     optimizer.lr = lr * scheduleFactor(number - 1, { kind: 'constant', ...schedule, totalSteps });
     const updates: Record<string, number>[] = [];
     let skipped = false;
@@ -312,13 +314,24 @@ class Loop {
     throw nonFiniteError({ step: number, inRow: limit, loss, norm, lr: this.#task.optimizer.lr });
   }
 
-  async #evaluate(metrics: Record<string, number>): Promise<boolean> {
+  /** One rank that broke off by itself would leave the others waiting. */
+  get #ownSignal(): AbortSignal | undefined {
+    return this.#world.size === 1 ? this.#options.signal : undefined;
+  }
+
+  /** Whether the model is the best so far; undefined where an interrupt broke the evaluation off, which is still due then. */
+  async #evaluate(metrics: Record<string, number>): Promise<boolean | undefined> {
     const { state } = this;
+    const signal = this.#ownSignal;
     const rng = captureRng(this.#task.optimizer.parameters);
     let evaluated: Record<string, number>;
     await wholeWeights(this.#task);
     try {
-      evaluated = (await this.#task.evaluate?.(state.step)) ?? {};
+      evaluated = (await this.#task.evaluate?.(state.step, signal)) ?? {};
+    } catch (error) {
+      if (!signal?.aborted) throw error;
+      this.#brokeOff = true;
+      return undefined;
     } finally {
       restoreRng(rng);
     }

@@ -80,8 +80,11 @@ export interface TrainTask {
   readonly heldOutFingerprint?: string;
   /** Takes step `number`, counted from 1: usually one update; several if rollouts are used more than once. */
   step(number: number, context: StepContext): Promise<StepOutcome>;
-  /** Metrics without prefix; the loop adds `eval/`. Random generators are restored afterwards. */
-  evaluate?(step: number): Record<string, number> | Promise<Record<string, number>>;
+  /**
+   * Metrics without prefix; the loop adds `eval/`. Random generators are restored afterwards. Whatever it throws once the signal is
+   * aborted breaks it off: it is evaluated when the run goes on.
+   */
+  evaluate?(step: number, signal?: AbortSignal): Record<string, number> | Promise<Record<string, number>>;
   saveModel(folder: string): void | Promise<void>;
   loadModel(folder: string): void | Promise<void>;
   /** Saves further tensors that the next step depends on, such as an updated reference; in checkpoints only. */

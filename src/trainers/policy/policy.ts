@@ -25,7 +25,7 @@ import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { meanTokenKl } from '../../rollouts/token-kl.ts';
-import { type ResolvedRun, refusal } from '../../runs/index.ts';
+import { type ResolvedRun, readMetrics, refusal } from '../../runs/index.ts';
 import { spelled } from '../../spelling.ts';
 import { recipeText, type TaskRecipe } from '../../tasks/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
@@ -183,9 +183,9 @@ export function startPolicy(
       ...(evaluation.length === 0 ? {} : { evaluate, heldOutFingerprint: promptsFingerprint(evaluation) }),
     });
 
-    async function evaluate(step: number): Promise<Record<string, number>> {
+    async function evaluate(step: number, signal?: AbortSignal): Promise<Record<string, number>> {
       const seeds = rolloutSeeds(config.seed, 'evaluation');
-      const drawn = { ...config, samples: config.evalSamples, seeds, player };
+      const drawn = { ...config, samples: config.evalSamples, seeds, player, signal };
       const { metrics, greedy, sampled } = await evaluatePrompts(sampler, tokenizer, scorer, evaluation, drawn);
       await store?.addEval(storedEvaluation([...greedy, ...sampled], { step, epoch: prompts.epoch }));
       // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.
@@ -214,15 +214,23 @@ export function startPolicy(
         if (options.run?.curves !== false) await writePolicyReport(run.folder);
       },
     });
-    const evaluatesFirst = config.evalAtStart && resume === undefined && evaluation.length > 0;
+    const alone = world.size === 1;
+    const begins = resume === undefined || (alone && readMetrics(run.path('metrics.jsonl')).length === 0);
+    const evaluatesFirst = config.evalAtStart && begins && evaluation.length > 0;
 
     /** The starting model is evaluated too, so that every curve begins with it. */
     async function* steps(): typeof parts.steps {
       if (evaluatesFirst) {
-        const metrics = prefixed('eval/', await evaluate(0));
-        checkNamed(config, metrics);
-        run.metrics.row(0, metrics);
-        options.onStart?.(metrics);
+        const signal = alone ? options.signal : undefined;
+        const evaluated = await evaluate(0, signal).catch((error: unknown) => {
+          if (!signal?.aborted) throw error; // the loop saves, and the run that goes on begins with it
+        });
+        const metrics = evaluated && prefixed('eval/', evaluated);
+        if (metrics !== undefined) {
+          checkNamed(config, metrics);
+          run.metrics.row(0, metrics);
+          options.onStart?.(metrics);
+        }
       }
       return yield* parts.steps;
     }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
-import { loadModelFolder } from '../../models/index.ts';
+import { loadModelFolder, Sampler } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import type { RewardFunction } from '../../rewards/index.ts';
 import { findCheckpoint, openRun, resolveConfig } from '../../runs/index.ts';
@@ -51,6 +51,8 @@ describe('an evaluation that Ctrl-C falls into', () => {
   it.each([
     ['during the update before it', AdamW.prototype, 'step', 4],
     ['while it is stored', RolloutStore.prototype, 'addEval', 2],
+    ['while the first one is sampled', Sampler.prototype, 'generate', 1],
+    ['while it is sampled', Sampler.prototype, 'generate', 4],
   ] as const)('%s is in metrics and rollouts once after the resume', async (moment, prototype, name, call) => {
     const whole = await start({ ...evaluating, runName: `whole ${moment}` });
     const stop = new AbortController();
