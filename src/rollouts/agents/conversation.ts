@@ -44,13 +44,13 @@ export class CallWriter {
   readonly #tokenizer: Tokenizer;
   readonly #format: ChatFormat;
   readonly #nextTurn: NextTurn;
-  readonly #variables: FormatOptions['templateVariables'];
+  readonly #options: FormatOptions;
 
   constructor(tokenizer: Tokenizer, options: FormatOptions) {
     this.#tokenizer = tokenizer;
     this.#format = new ChatFormat(tokenizer, options);
     this.#nextTurn = new NextTurn(tokenizer, this.#format);
-    this.#variables = options.templateVariables;
+    this.#options = { format: options.format, templateVariables: options.templateVariables };
   }
 
   /** Whether prompts are written by a chat template, which may know tools. */
@@ -68,7 +68,7 @@ export class CallWriter {
     for (const conversation of open) {
       const told = messages.slice(conversation.said?.length);
       if (told.some(({ role }) => role === 'assistant')) continue;
-      const between = this.#between(conversation, told);
+      const between = this.#between(conversation, told, request.chat_template_kwargs);
       if (between !== undefined)
         return { conversation, ids: [...conversation.ids, ...between], asked: told, written, setting };
     }
@@ -76,18 +76,29 @@ export class CallWriter {
   }
 
   /** What stands between two answers; undefined where the chat template cannot go on behind one. */
-  #between({ begin, ids }: Conversation, told: readonly Message[]): number[] | undefined {
+  #between(
+    { begin, ids }: Conversation,
+    told: readonly Message[],
+    more: ChatRequest['chat_template_kwargs'],
+  ): number[] | undefined {
     try {
-      return this.#nextTurn.ids(begin, told, ids.at(-1) as number);
+      return this.#nextTurnOf(more).ids(begin, told, ids.at(-1) as number);
     } catch (error) {
       if (error instanceof UserError) return undefined;
       throw error;
     }
   }
 
+  /** The template's variables of a call are those of all its conversation: one that leaves thinking out does so in every turn. */
+  #nextTurnOf(more: ChatRequest['chat_template_kwargs']): NextTurn {
+    if (more === undefined) return this.#nextTurn;
+    const options = { ...this.#options, templateVariables: { ...this.#options.templateVariables, ...more } };
+    return new NextTurn(this.#tokenizer, new ChatFormat(this.#tokenizer, options));
+  }
+
   #begin({ chat_template_kwargs: more }: ChatRequest, tools: ChatRequest['tools'], messages: Message[]): number[] {
     const isPlain = (tools ?? []).length === 0 && more === undefined;
-    const variables = { ...this.#variables, ...more };
+    const variables = { ...this.#options.templateVariables, ...more };
     const text =
       isPlain || !this.isChat
         ? this.#format.prompt(messages)

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { ApiError, toApiError } from '../../serve/api-error.ts';
-import { eventHeaders, type GuardOptions, guard, loopbackHosts, readJson, sendJson } from '../../serve/http.ts';
+import { eventHeaders, type GuardOptions, guard, loopbackHosts, plainHeaders, readJson, sendJson } from '../../serve/http.ts';
 import { type ChatRequest, chatRequest, parsed } from '../../serve/protocol.ts';
 import type { ToolCall } from '../../serve/tools.ts';
 
@@ -32,16 +32,19 @@ export class CallEndpoint {
   readonly apiKey = randomUUID();
   readonly #episodes = new Map<string, TakeCall>();
   readonly #server: Server;
+  readonly #signMs: number;
   #guard: GuardOptions = { hosts: new Set() };
   #port = 0;
 
-  static async open(): Promise<CallEndpoint> {
-    const endpoint = new CallEndpoint();
+  /** `signMs`: how often a client that waits is given a sign of life. */
+  static async open({ signMs = 15_000 } = {}): Promise<CallEndpoint> {
+    const endpoint = new CallEndpoint(signMs);
     await endpoint.#listen();
     return endpoint;
   }
 
-  private constructor() {
+  private constructor(signMs: number) {
+    this.#signMs = signMs;
     // A call waits until all episodes of a turn have made theirs: no time limit of the server's.
     this.#server = createServer({ requestTimeout: 0, keepAliveTimeout: 75_000 }, (request, response) => {
       response.on('error', () => {}); // the client has gone
@@ -90,9 +93,29 @@ export class CallEndpoint {
     if (request.method !== 'POST') throw new ApiError(405, 'chat/completions takes POST.');
     const asked = parsed(chatRequest, await readJson(request));
     checkAsked(asked);
-    const answer = await take(asked);
-    if (asked.stream) sendStream(response, answer, asked);
-    else sendJson(response, 200, completionOf(answer));
+    const stop = this.#keptAlive(response, asked);
+    try {
+      const answer = await take(asked);
+      if (response.destroyed) return;
+      if (!response.headersSent) response.writeHead(200, headersOf(asked));
+      response.end(asked.stream ? streamOf(answer, asked) : JSON.stringify(completionOf(answer)));
+    } finally {
+      stop();
+    }
+  }
+
+  /**
+   * A turn may take longer than clients wait for a sign of life: Node's fetch gives up after 5 minutes, and OpenAI's client then makes the
+   * call once more, which would be a further one of the episode. White space before JSON means nothing, nor do comments of a stream.
+   */
+  #keptAlive(response: ServerResponse, asked: ChatRequest): () => void {
+    const timer = setInterval(() => {
+      if (!response.headersSent) response.writeHead(200, headersOf(asked));
+      response.write(asked.stream ? ': waiting\n\n' : ' ');
+    }, this.#signMs);
+    const stop = () => clearInterval(timer);
+    response.once('close', stop);
+    return stop;
   }
 }
 
@@ -130,8 +153,11 @@ function completionOf(answer: Answer) {
   return { ...headOf(answer), object: 'chat.completion', choices, usage: usageOf(answer) };
 }
 
+const headersOf = ({ stream }: ChatRequest) =>
+  stream ? eventHeaders : { ...plainHeaders, 'Content-Type': 'application/json' };
+
 /** The whole answer as a stream: a turn is sampled for all episodes together, and sent when it is there. */
-function sendStream(response: ServerResponse, answer: Answer, { stream_options: options }: ChatRequest): void {
+function streamOf(answer: Answer, { stream_options: options }: ChatRequest): string {
   const { text, calls, finish } = answer;
   const head = { ...headOf(answer), object: 'chat.completion.chunk' };
   const chunk = (delta: object, finished: string | null = null) => ({
@@ -145,7 +171,5 @@ function sendStream(response: ServerResponse, answer: Answer, { stream_options: 
     chunk({}, finish),
     ...(options?.include_usage ? [{ ...head, choices: [], usage: usageOf(answer) }] : []),
   ];
-  if (response.destroyed) return;
-  response.writeHead(200, eventHeaders);
-  response.end([...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join(''));
+  return [...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
 }

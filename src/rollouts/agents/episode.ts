@@ -193,6 +193,8 @@ export class AgentEpisode {
     const given = tools === undefined ? undefined : request.tools;
     const prompted = writer.prompted(request, given, this.#conversations);
     const { ids } = prompted;
+    if (ids.length === 0)
+      throw new ApiError(400, 'The messages have no tokens: there is nothing to answer.', { param: 'messages' });
     const first = prompted.conversation?.promptLength ?? ids.length;
     if (first > maxPromptTokens)
       throw this.#refusal(
