@@ -109,6 +109,7 @@ describe('verbs', () => {
 describe('unknown names', () => {
   it.each([
     ['an alias of an option', ['train', 'policy', '--lerning_rate', '3'], '(Did you mean --learning-rate?)'],
+    ['an option of a command above', ['train', 'policy', '--resume', 'x'], '(Did you mean --resume-from?)'],
     [
       'the beginning of one',
       ['train', 'policy', '--gradient-acc', '3'],

@@ -9,8 +9,11 @@ import { camelCase } from '../../runs/config/fields.ts';
 
 /** The parser's complaint with what was meant, where the parser did not find it. */
 export function withMeant(usage: string, program: Command, args: readonly string[], error: CommanderError): string {
-  if (usage.includes('Did you mean')) return usage;
   const [, name = ''] = /unknown (?:option|command) '([^']+)'/.exec(usage) ?? [];
+  // The parser names an option of a command above as it is, which this command does not take.
+  const itself = `\n(Did you mean ${name}?)`;
+  if (usage.includes(itself)) return withMeant(usage.replace(itself, ''), program, args, error);
+  if (usage.includes('Did you mean')) return usage;
   const hint =
     error.code === 'commander.unknownOption' ? optionMeant(program, args, name) : commandMeant(program, name);
   if (name === '' || hint === undefined) return usage;
@@ -22,7 +25,9 @@ function optionMeant(program: Command, args: readonly string[], flag: string): s
   const [name = ''] = flag.split('=');
   const advice = adviceOn(camelCase(name.replace(/^-+/, '')));
   if (advice !== undefined) return advice;
-  const known = calledCommands(program, args).flatMap(({ options }) => options.flatMap(({ long }) => long ?? []));
+  const known = calledCommands(program, args)
+    .flatMap(({ options }) => options.flatMap(({ long }) => long ?? []))
+    .filter((each) => each !== name);
   const found = nearest(name, known) ?? beginningWith(name, 5, known);
   return found === undefined ? undefined : `Did you mean ${found}?`;
 }
