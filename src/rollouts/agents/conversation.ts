@@ -58,7 +58,13 @@ export class CallWriter {
     return this.#format.chat;
   }
 
-  prompted(request: ChatRequest, tools: ChatRequest['tools'], conversations: readonly Conversation[]): Prompted {
+  /** `check` is given the text of a new conversation before it is tokenised: its tools and its thinking may be long too. */
+  prompted(
+    request: ChatRequest,
+    tools: ChatRequest['tools'],
+    conversations: readonly Conversation[],
+    check: (text: string) => void,
+  ): Prompted {
     const messages = request.messages.map(templateMessage);
     const setting = JSON.stringify([tools ?? [], request.chat_template_kwargs ?? {}]);
     const written = request.messages.map(canonical);
@@ -72,7 +78,10 @@ export class CallWriter {
       if (between !== undefined)
         return { conversation, ids: [...conversation.ids, ...between], asked: told, written, setting };
     }
-    return { conversation: undefined, ids: this.#begin(request, tools, messages), asked: messages, written, setting };
+    const text = this.#begin(request, tools, messages);
+    check(text);
+    const ids = [...this.#format.bos, ...this.#tokenizer.encode(text)];
+    return { conversation: undefined, ids, asked: messages, written, setting };
   }
 
   /** What stands between two answers; undefined where the chat template cannot go on behind one. */
@@ -96,14 +105,12 @@ export class CallWriter {
     return new NextTurn(this.#tokenizer, new ChatFormat(this.#tokenizer, options));
   }
 
-  #begin({ chat_template_kwargs: more }: ChatRequest, tools: ChatRequest['tools'], messages: Message[]): number[] {
+  #begin({ chat_template_kwargs: more }: ChatRequest, tools: ChatRequest['tools'], messages: Message[]): string {
     const isPlain = (tools ?? []).length === 0 && more === undefined;
     const variables = { ...this.#options.templateVariables, ...more };
-    const text =
-      isPlain || !this.isChat
-        ? this.#format.prompt(messages)
-        : this.#tokenizer.renderChat(messages, { addGenerationPrompt: true, tools: tools ?? undefined, variables });
-    return [...this.#format.bos, ...this.#tokenizer.encode(text)];
+    return isPlain || !this.isChat
+      ? this.#format.prompt(messages)
+      : this.#tokenizer.renderChat(messages, { addGenerationPrompt: true, tools: tools ?? undefined, variables });
   }
 }
 

@@ -183,15 +183,21 @@ export class AgentEpisode {
     if (this.#calls.length >= maxTurns)
       throw this.#refusal('turns', `An episode has at most ${maxTurns} calls (--max-turns).`, 'max_turns');
     const most = maxPromptTokens + maxNewTokens;
-    if (request.messages.some(({ content = '' }) => isFarLonger(tokenizer, content, most)))
-      throw this.#refusal(
+    const tooLong = (what: string) =>
+      this.#refusal(
         'length',
-        `A message has more tokens than a whole conversation may have: ${most} (--prompt-max-length and --max-new-tokens).`,
+        `${what} more tokens than a whole conversation may have: ${most} (--prompt-max-length and --max-new-tokens).`,
         'context_length_exceeded',
       );
+    // What is far too long is neither rendered nor tokenised: all episodes would wait for it. A message has a token at least.
+    if (request.messages.length > most) throw tooLong(`${request.messages.length} messages have`);
+    if (request.messages.some(({ content = '' }) => isFarLonger(tokenizer, content, most)))
+      throw tooLong('A message has');
     const tools = this.#toolsOf(request);
     const given = tools === undefined ? undefined : request.tools;
-    const prompted = writer.prompted(request, given, this.#conversations);
+    const prompted = writer.prompted(request, given, this.#conversations, (text) => {
+      if (isFarLonger(tokenizer, text, most)) throw tooLong('What the call brings has');
+    });
     const { ids } = prompted;
     if (ids.length === 0)
       throw new ApiError(400, 'The messages have no tokens: there is nothing to answer.', { param: 'messages' });

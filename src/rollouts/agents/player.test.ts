@@ -15,7 +15,7 @@ import { type Rollout, type RolloutSampler, rolloutSeeds } from '../rollout.ts';
 import { AgentPlayer, type AgentPlayerOptions } from './player.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-agents-'));
-const template = `{% if tools %}<s>tools: {{ tools | tojson }} <tool_call></s>{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% if thinks is defined and not thinks %}<no>{% endif %}{% endif %}`;
+const template = `{% if tools %}<s>tools: {{ tools | tojson }} <tool_call></s>{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content or '' }}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% if thinks is defined and not thinks %}<no>{% endif %}{% endif %}`;
 let tokenizer: Tokenizer;
 let tooled: Tokenizer;
 beforeAll(async () => {
@@ -236,6 +236,23 @@ describe('an episode', () => {
     expect(await ended({}, long)).toEqual(['length', 1, false, 0]);
     const file = counter(() => 'a line '.repeat(1e6));
     expect(await ended({}, file)).toEqual(['length', 1, false, 0]);
+    // What is far too long is not tokenised, wherever it stands.
+    const thinks = { role: 'assistant', content: 'a', reasoning_content: 'a line '.repeat(1e6) };
+    const tools = [{ type: 'function', function: { name: 'f', description: 'a line '.repeat(1e6) } }];
+    const refusalOf = async (messages: Said[], more: object = {}) => {
+      let said = '';
+      const agent = agentOf(async (asked) => {
+        await callPolicy(asked, [user('a')]);
+        await callPolicy(asked, messages, more).catch((error: Error) => (said = error.message));
+        return { reward: 1 };
+      });
+      const [rollout] = (await play(agent, saying(['yes'], tooled).sampler, { by: tooled })) as [Rollout];
+      return [rollout.episode?.end, rollout.ended, said];
+    };
+    const refused = (what: string) => ['length', false, expect.stringContaining(`400 ${what} more tokens than a whole`)];
+    expect(await refusalOf(Array(20_000).fill(user('a')))).toEqual(refused('20000 messages have'));
+    expect(await refusalOf([user('a')], { tools })).toEqual(refused('What the call brings has'));
+    expect(await refusalOf([user('a'), thinks as Said, user('b')])).toEqual(refused('What the call brings has'));
     // What an agent makes of a refusal is its result.
     const content = agentOf(async (asked) => {
       await callPolicy(asked, [user('a')]);
