@@ -145,6 +145,15 @@ it('stops and goes on as if nothing had happened, and stores every call', async 
   for (const { ratio } of asked.rollouts) for (const value of ratio) expect(Math.abs(value - 1)).toBeLessThan(1e-3);
 });
 
+it('evaluates the starting model at the start alone, also where no row of metrics was written until the run stopped', async () => {
+  const few: Config = { maxSteps: 3, evalSteps: 3, evalNumPrompts: 1, logSteps: 100, maxNewTokens: 30, saveModel: true };
+  const stopped = await start({ ...few, evalAtStart: false });
+  for await (const { step } of stopped) if (step === 1) break;
+  stopped.dispose();
+  const { folder: run } = await train({ resumeFrom: stopped.folder, evalAtStart: true });
+  expect(openRun(run).history()['eval/reward']?.step).toEqual([3]);
+});
+
 describe('an agent that', () => {
   const failing = (name: string, run: Agent<string>['run']) =>
     defineAgent({ name, start: ({ random }) => `red ${random.int(0, 1e6)}`, run });
