@@ -2,6 +2,7 @@
  * An agent's episode while it runs. Its calls wait here until the turn is sampled; what was answered is kept token by token. An agent that
  * has to run again, because another one ended their thread, is given the same answers again.
  */
+import { createHash } from 'node:crypto';
 import {
   type AgentEpisode as AgentRun,
   AgentThreadLost,
@@ -62,6 +63,12 @@ export interface WaitingCall {
   answer(response: SampledResponse): void;
 }
 
+/** A call by the hash of its request: its text repeats all that was said before. */
+interface KnownCall {
+  asked: string;
+  answer: Promise<Answer>;
+}
+
 export class AgentEpisode {
   readonly #place: AgentPlace;
   readonly #rules: AgentRules;
@@ -69,10 +76,12 @@ export class AgentEpisode {
   readonly #rule: Omit<GenerationRequest, 'prompt' | 'maxNewTokens'>;
   readonly #conversations: Conversation[] = [];
   readonly #turns: EpisodeTurn[] = [];
-  /** All calls so far with their answers, for an agent that has to run again. */
-  readonly #calls: { asked: string; answer: Promise<Answer> }[] = [];
-  /** How many calls the current run has made. */
-  #made = 0;
+  /** All calls so far with their answers and refusals, for an agent that has to run again. */
+  readonly #calls: KnownCall[] = [];
+  /** Those that the current run has not made again. */
+  #left: KnownCall[] = [];
+  /** Calls that were not refused. */
+  #entered = 0;
   #queued: WaitingCall[] = [];
   /** Calls that have no answer yet. */
   #open = 0;
@@ -138,7 +147,7 @@ export class AgentEpisode {
   async #played(agent: OpenAgent, episode: AgentRun): Promise<Step> {
     for (let tries = 1; ; )
       try {
-        this.#made = 0;
+        this.#left = [...this.#calls];
         this.#watchTime();
         return await agent.run(episode);
       } catch (error) {
@@ -154,11 +163,11 @@ export class AgentEpisode {
   call = (request: ChatRequest): Promise<Answer> => {
     if (this.isOver || this.#stop.signal.aborted)
       return Promise.reject(new ApiError(400, 'The episode is over.', { code: 'episode_over' }));
-    const asked = JSON.stringify(request);
-    const known = this.#calls[this.#made];
-    if (known !== undefined) {
-      this.#made++;
-      if (known.asked === asked) return known.answer;
+    const asked = createHash('sha256').update(JSON.stringify(request)).digest('base64');
+    // Calls that are made at the same time may arrive in another order.
+    const known = this.#left.findIndex((each) => each.asked === asked);
+    if (known >= 0) return (this.#left.splice(known, 1)[0] as KnownCall).answer;
+    if (this.#left.length > 0) {
       const error = new EnvironmentError(
         `The agent ${this.#problem.environment.name} made other calls when it was run again, after another one had ended their thread: calls have to depend on the problem and the answers alone.`,
         'step',
@@ -166,21 +175,27 @@ export class AgentEpisode {
       this.#stop.abort(error);
       return Promise.reject(new ApiError(400, error.message));
     }
+    const answer = this.#answerTo(request);
+    answer.catch(() => {}); // nobody may wait any more
+    this.#calls.push({ asked, answer });
+    return answer;
+  };
+
+  #answerTo(request: ChatRequest): Promise<Answer> {
     try {
       const answer = this.#enter(request);
-      this.#calls.push({ asked, answer });
-      this.#made++;
+      this.#entered++;
       this.#rules.onChange();
       return answer;
     } catch (error) {
       return Promise.reject(error);
     }
-  };
+  }
 
   /** Queues a call. */
   #enter(request: ChatRequest): Promise<Answer> {
     const { tokenizer, maxTurns, maxNewTokens, maxPromptTokens, writer } = this.#rules;
-    if (this.#calls.length >= maxTurns)
+    if (this.#entered >= maxTurns)
       throw this.#refusal('turns', `An episode has at most ${maxTurns} calls (--max-turns).`, 'max_turns');
     const most = maxPromptTokens + maxNewTokens;
     const tooLong = (what: string) =>
@@ -217,7 +232,7 @@ export class AgentEpisode {
       );
     const wanted = request.max_completion_tokens ?? request.max_tokens ?? room;
     const { seed, rolloutIndex } = this.#place;
-    const number = this.#calls.length + 1;
+    const number = this.#entered + 1;
     const stopStrings = stopsOf(request);
     const generation: GenerationRequest = {
       ...this.#rule,
@@ -229,7 +244,6 @@ export class AgentEpisode {
     const conversation = prompted.conversation ?? this.#began(prompted);
     conversation.said = undefined;
     const answer = Promise.withResolvers<Answer>();
-    answer.promise.catch(() => {}); // nobody may wait any more
     this.#open++;
     clearTimeout(this.#watch);
     this.#queued.push({

@@ -326,6 +326,34 @@ describe('a module', () => {
     expect(requests.length).toBe(7);
   });
 
+  it('that is played again may have had calls refused, and calls at the same time in another order', async () => {
+    const path = file(
+      'refused',
+      `const mine = runs++;
+       if (mine === 2) {
+         await call(asked, 'a');
+         await new Promise((resolve) => setTimeout(resolve, 500));
+         process.exit(0);
+       }
+       const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+       const refused = await call(asked, 'red '.repeat(400)).catch(() => 'no');
+       const order = mine < 2 ? [0, 50] : [50, 0];
+       const both = ['b', 'c'].map((content, i) => wait(order[i]).then(() => call(asked, content)));
+       const said = await Promise.all(both);
+       return { reward: Number(refused === 'no') + said.length };`,
+    );
+    const failures: string[] = [];
+    const rollouts = await play(path, saying(['yes']).sampler, {
+      ...{ groupSize: 3, onError: 'score', onFailure: (error) => failures.push(error.message) },
+    });
+    expect(failures).toEqual([expect.stringMatching(/left by process\.exit/)]);
+    expect(rollouts.map(({ episode, score }) => [episode?.end, episode?.turns.length, score])).toEqual([
+      ['length', 2, 3],
+      ['length', 2, 3],
+      ['error', 1, 0],
+    ]);
+  });
+
   it('that hangs or loops for ever ends its own episode; those that wait for an answer go on', async () => {
     const marker = join(folder, 'looped').replaceAll('\\', '/');
     const hangs = 'await new Promise(() => {});';
