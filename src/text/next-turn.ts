@@ -93,9 +93,10 @@ export class NextTurn {
   }
 }
 
-const unmarked = ({ role, content }: Message): Message => ({ role, content: content.replaceAll(RESPONSE, '') });
+/** Whatever else a message has stays: a template may write the name of a tool, or need the calls that it answers. */
+const unmarked = (message: Message): Message => ({ ...message, content: message.content.replaceAll(RESPONSE, '') });
 
-const edged = ({ role, content }: Message): Message => ({
-  role,
+const edged = ({ content, ...rest }: Message): Message => ({
+  ...rest,
   content: `${EDGE}${content.replaceAll(EDGE, '')}${EDGE}`,
 });

@@ -15,7 +15,7 @@ import { type Rollout, type RolloutSampler, rolloutSeeds } from '../rollout.ts';
 import { AgentPlayer, type AgentPlayerOptions } from './player.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-agents-'));
-const template = `{% if tools %}<s>tools: {{ tools | tojson }} <tool_call></s>{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content or '' }}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% if thinks is defined and not thinks %}<no>{% endif %}{% endif %}`;
+const template = `{% if tools %}<s>tools: {{ tools | tojson }} <tool_call></s>{% endif %}{% for m in messages %}<{{ m.role }}>{% if m.name %}({{ m.name }}){% endif %}{{ m.reasoning_content or '' }}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% if thinks is defined and not thinks %}<no>{% endif %}{% endif %}`;
 let tokenizer: Tokenizer;
 let tooled: Tokenizer;
 beforeAll(async () => {
@@ -144,7 +144,7 @@ describe('calls', () => {
     const agent = agentOf(async (asked) => {
       const { finish, ...called } = await callPolicy(asked, [user('1 + 2')], { tools });
       seen.push(called);
-      const result = { role: 'tool', content: '3', tool_call_id: called.tool_calls?.[0]?.id as string };
+      const result = { role: 'tool', content: '3', tool_call_id: called.tool_calls?.[0]?.id as string, name: 'add' };
       await callPolicy(asked, [user('1 + 2'), called, result], { tools });
       return { reward: Number(finish === 'tool_calls') };
     });
@@ -154,7 +154,7 @@ describe('calls', () => {
       { id: 'call00010', type: 'function', function: { name: 'add', arguments: '{"a":1}' } },
     ]);
     expect(rollout.starts).toHaveLength(1);
-    expect(tooled.decode(Array.from(rollout.ids))).toContain('</s><tool>3</s><assistant>good');
+    expect(tooled.decode(Array.from(rollout.ids))).toContain('</s><tool>(add)3</s><assistant>good');
     expect(rollout.score).toBe(1);
     await expect(play(agent, saying(texts).sampler)).rejects.toThrow(/knows no tools/);
   });
@@ -249,7 +249,11 @@ describe('an episode', () => {
       const [rollout] = (await play(agent, saying(['yes'], tooled).sampler, { by: tooled })) as [Rollout];
       return [rollout.episode?.end, rollout.ended, said];
     };
-    const refused = (what: string) => ['length', false, expect.stringContaining(`400 ${what} more tokens than a whole`)];
+    const refused = (what: string) => [
+      'length',
+      false,
+      expect.stringContaining(`400 ${what} more tokens than a whole`),
+    ];
     expect(await refusalOf(Array(20_000).fill(user('a')))).toEqual(refused('20000 messages have'));
     expect(await refusalOf([user('a')], { tools })).toEqual(refused('What the call brings has'));
     expect(await refusalOf([user('a'), thinks as Said, user('b')])).toEqual(refused('What the call brings has'));
