@@ -93,7 +93,12 @@ function sequencesOf({ ids, promptLength, spans = [], starts }: PromptedResponse
 }
 
 /** Where the response's own tokens are. The very first token of a sequence is left out: nothing predicts it. */
-function ownSpans({ ids, promptLength, spans = [promptLength, ids.length], starts }: PromptedResponse): [number, number][] {
+function ownSpans({
+  ids,
+  promptLength,
+  spans = [promptLength, ids.length],
+  starts,
+}: PromptedResponse): [number, number][] {
   const firsts = new Set(Array.from(starts ?? [0]));
   return Array.from({ length: spans.length / 2 }, (_, i) => {
     const [from, end] = [spans[2 * i] as number, spans[2 * i + 1] as number];

@@ -6,7 +6,15 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { ApiError, toApiError } from '../../serve/api-error.ts';
-import { eventHeaders, type GuardOptions, guard, loopbackHosts, plainHeaders, readJson, sendJson } from '../../serve/http.ts';
+import {
+  eventHeaders,
+  type GuardOptions,
+  guard,
+  loopbackHosts,
+  plainHeaders,
+  readJson,
+  sendJson,
+} from '../../serve/http.ts';
 import { type ChatRequest, chatRequest, parsed } from '../../serve/protocol.ts';
 import type { ToolCall } from '../../serve/tools.ts';
 
@@ -110,9 +118,11 @@ export class CallEndpoint {
    */
   #keptAlive(response: ServerResponse, asked: ChatRequest): () => void {
     const timer = setInterval(() => {
+      if (response.destroyed) return stop();
       if (!response.headersSent) response.writeHead(200, headersOf(asked));
       response.write(asked.stream ? ': waiting\n\n' : ' ');
     }, this.#signMs);
+    timer.unref();
     const stop = () => clearInterval(timer);
     response.once('close', stop);
     return stop;

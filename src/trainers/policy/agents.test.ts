@@ -146,7 +146,14 @@ it('stops and goes on as if nothing had happened, and stores every call', async 
 });
 
 it('evaluates the starting model at the start alone, also where no row of metrics was written until the run stopped', async () => {
-  const few: Config = { maxSteps: 3, evalSteps: 3, evalNumPrompts: 1, logSteps: 100, maxNewTokens: 30, saveModel: true };
+  const few: Config = {
+    maxSteps: 3,
+    evalSteps: 3,
+    evalNumPrompts: 1,
+    logSteps: 100,
+    maxNewTokens: 30,
+    saveModel: true,
+  };
   const stopped = await start({ ...few, evalAtStart: false });
   for await (const { step } of stopped) if (step === 1) break;
   stopped.dispose();

@@ -215,7 +215,8 @@ export function startPolicy(
       },
     });
     const alone = world.size === 1;
-    const begins = resume === undefined || (alone && resume.step === 0 && readMetrics(run.path('metrics.jsonl')).length === 0);
+    const begins =
+      resume === undefined || (alone && resume.step === 0 && readMetrics(run.path('metrics.jsonl')).length === 0);
     const evaluatesFirst = config.evalAtStart && begins && evaluation.length > 0;
 
     /** The starting model is evaluated too, so that every curve begins with it. */
