@@ -3,30 +3,40 @@ import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import LongestFirst from './tests/longest-first.ts';
 
+const found = (patterns: string[]) => globSync(patterns, { cwd: import.meta.dirname });
+const texts = new Map<string, string>();
+const reads = (file: string, pattern: RegExp): boolean => {
+  const text = texts.get(file) ?? readFileSync(join(import.meta.dirname, file), 'utf8');
+  texts.set(file, text);
+  return pattern.test(text);
+};
+
+/** Whoever replaces modules does so for its whole process. */
+const mocks = /vi\.(mock|doMock|resetModules)\b/;
+/** Tests that look at their process as a whole have one of their own: at its live tensors, memory, threads, modules or folder. */
+const whole = /liveTensors|memoryUsage|setThreads|process\.chdir/;
+
 /** Tests of functions that leave nothing behind in their process: they share one, which loads the engine once (0.8 s). */
 const plain = ['algorithms', 'data', 'evaluate', 'learn', 'models', 'nn', 'rollouts', 'tasks', 'text'];
-const shared = [...plain, 'runs/config', 'runs/metrics', 'studio/commands']
-  .map((folder) => `src/${folder}/**/*.test.ts`)
-  .concat('src/*.test.ts', 'studio/**/*.test.ts');
-const all = ['src/**/*.test.ts', 'studio/**/*.test.ts', 'tests/**/*.test.ts'];
-/**
- * Tests that look at their process as a whole have one of their own: at its live tensors, memory, threads, modules or folder; and those
- * of a GPU, where there is one.
- */
-const whole = /liveTensors|memoryUsage|setThreads|vi\.mock|process\.chdir/;
-const apart = globSync(all, { cwd: import.meta.dirname }).filter(
-  (file) =>
-    whole.test(readFileSync(join(import.meta.dirname, file), 'utf8')) ||
-    (file.startsWith('tests/cuda/') && existsSync('/dev/nvidia0')),
+const shared = found(
+  [...plain, 'runs/config', 'runs/metrics', 'studio/commands']
+    .map((folder) => `src/${folder}/**/*.test.ts`)
+    .concat('src/*.test.ts', 'studio/**/*.test.ts'),
+).filter((file) => !reads(file, mocks));
+const others = found(['src/**/*.test.ts', 'studio/**/*.test.ts', 'tests/**/*.test.ts']).filter(
+  (file) => !shared.includes(file),
 );
+const onGpu = existsSync('/dev/nvidia0');
+/** Those of a GPU, where there is one, are apart, too. */
+const isApart = (file: string) => reads(file, mocks) || reads(file, whole) || (onGpu && file.startsWith('tests/cuda/'));
 
 export default defineConfig({
   test: {
     projects: [
-      { extends: true, test: { name: 'apart', include: apart, exclude: shared } },
+      { extends: true, test: { name: 'apart', include: others.filter(isApart) } },
       // All others share three processes, which saves most of a second for each file. Whole commands and trainings leave tensors to the
       // garbage collector, so they do not share with the plain ones, which may count them.
-      { extends: true, test: { name: 'together', include: all, exclude: [...shared, ...apart], isolate: false } },
+      { extends: true, test: { name: 'together', include: others.filter((file) => !isApart(file)), isolate: false } },
       { extends: true, test: { name: 'shared', include: shared, isolate: false } },
     ],
     sequence: { sequencer: LongestFirst },

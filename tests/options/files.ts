@@ -11,8 +11,11 @@ import { tinyModel } from '../support/tiny-model.ts';
 setThreads(1);
 
 export const folder = mkdtempSync(join(tmpdir(), 'attune-options-'));
-export const at = (name: string) => join(folder, name);
-export const removeFiles = () => rmSync(folder, { recursive: true });
+export const at = (name: string) => {
+  mkdirSync(folder, { recursive: true }); // another file's tests may have ended with removing it
+  return join(folder, name);
+};
+export const removeFiles = () => rmSync(folder, { recursive: true, force: true });
 
 export function writeRows(name: string, rows: readonly unknown[]): string {
   mkdirSync(join(at(name), '..'), { recursive: true });
@@ -22,7 +25,6 @@ export function writeRows(name: string, rows: readonly unknown[]): string {
 
 /** A file of an earlier run. */
 export function there(name: string, text = '{}\n'): string {
-  mkdirSync(folder, { recursive: true });
   writeFileSync(at(name), text);
   return at(name);
 }
@@ -31,7 +33,6 @@ const size = { hiddenSize: 16, layers: 1 };
 
 /** `model`, `other` (other weights), `bare` (no tokenizer), `biased` (with biases), `adapted` (with an adapter), `options.yaml`. */
 export async function makeModels(): Promise<void> {
-  mkdirSync(folder, { recursive: true }); // another file's tests may have ended with removing it
   await tinyModel(at('model'), size);
   await tinyModel(at('other'), { ...size, seed: 2 });
   await tinyModel(at('biased'), { ...size, config: { model_type: 'qwen2', architectures: ['Qwen2ForCausalLM'] } });

@@ -80,11 +80,16 @@ export class OutputFile implements Disposable {
     this.#target = found === undefined ? resolve(path) : realpathSync(path);
     const beside = join(dirname(this.#target), `.${basename(this.#target)}.${process.pid}.part`);
     this.#partial = found !== undefined && !found.isFile() ? this.#target : beside;
-    this.#handle = this.#checked(() => {
-      makeFolder(dirname(this.#partial));
-      return openSync(this.#partial, 'w');
-    });
-    if (this.#partial !== this.#target) begun(this.#partial);
+    if (this.#partial !== this.#target) begun(this.#partial); // before it is there: a signal may come at once
+    try {
+      this.#handle = this.#checked(() => {
+        makeFolder(dirname(this.#partial));
+        return openSync(this.#partial, 'w');
+      });
+    } catch (error) {
+      ended(this.#partial);
+      throw error;
+    }
   }
 
   write(text: string): void {
