@@ -78,8 +78,8 @@ it.each([
   ['--task gcd:1 --algorithm opd', 'opd learns from a teacher: name a model with the same tokenizer'],
   ['--task gcd:1 --teacher @model8', '--teacher: has no effect here: grpo learns from rewards'],
   ['--task gcd:1 --algorithm opd --teacher @model', 'it has nothing to learn from itself'],
-  ['--task gcd:1 --algorithm opd --teacher @nothing', 'nothing'],
-  ['--task gcd:1 --algorithm opd --teacher @rm8', '--teacher'],
+  ['--task gcd:1 --algorithm opd --teacher @nothing', 'nothing" does not exist'],
+  ['--task gcd:1 --algorithm opd --teacher @rm8', 'is a reward model, not a policy'],
   ['--task gcd:1 --algorithm opd --teacher @larger', 'has another tokenizer than the model that is trained'],
   ['--task gcd:1 --algorithm opd --teacher @same-size', 'has another tokenizer than the model that is trained'],
   ['--task gcd:1 --algorithm opd --teacher @model8 --teacher-quant-type int4', 'int8 already and cannot become int4'],
@@ -133,7 +133,7 @@ it.each([
   ['--task gcd:1 --kl-coef 0.1 --ref-model @model8 --ref-quant-type int4', 'its weights are int8 already'],
   ['--task gcd:1 --algorithm opd', 'opd learns from a teacher'],
   ['--task gcd:1 --algorithm opd --teacher @model', 'it has nothing to learn from itself'],
-  ['--task gcd:1 --algorithm opd --teacher @rm8', '--teacher'],
+  ['--task gcd:1 --algorithm opd --teacher @rm8', 'is a reward model, not a policy'],
   ['--task gcd:1 --algorithm opd --teacher @same-size', 'has another tokenizer than the model that is trained'],
 ])('a dry run finds it too: %s', async (line, message) => {
   const { code, err } = await train(`${line} --dry-run`);

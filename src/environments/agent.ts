@@ -1,6 +1,7 @@
 /** An agent that is ready to run: one of a program, or of a module. */
 import { messageOf } from '../threads/messages.ts';
 import { ThreadEnded } from '../threads/module-thread.ts';
+import { untilAborted } from '../threads/time-limit.ts';
 import { OpenEnvironment, type OpenOptions, problemRandom } from './opened.ts';
 import {
   type Agent,
@@ -49,7 +50,7 @@ export class OpenAgent extends OpenEnvironment {
     const { seed, difficulty, signal } = episode;
     let result: AgentResult;
     try {
-      result = await untilAborted(this.#run(episode), signal);
+      result = await untilAborted(() => this.#run(episode), signal);
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof ThreadEnded || error instanceof EnvironmentError) throw error;
@@ -79,19 +80,4 @@ export async function runAgent(agent: Agent, { key, ...episode }: AgentEpisode):
       'contract',
     );
   return agent.run({ ...episode, problem });
-}
-
-/** Does not wait for what its signal has stopped. */
-async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const stopped = Promise.withResolvers<never>();
-  const stop = () => stopped.reject(signal.reason);
-  signal.addEventListener('abort', stop);
-  work.catch(() => {});
-  stopped.promise.catch(() => {});
-  try {
-    signal.throwIfAborted();
-    return await Promise.race([work, stopped.promise]);
-  } finally {
-    signal.removeEventListener('abort', stop);
-  }
 }

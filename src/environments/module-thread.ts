@@ -67,8 +67,8 @@ async function answer(own: Environment, request: EnvironmentRequest, signal: Abo
       const episode = await own.start({ seed, difficulty, random: problemRandom(own.name, seed, difficulty), signal });
       episodes.set(request.episode, episode);
       // What is no episode is refused where it is read.
-      const { messages, key, step, end } = episode ?? {};
-      return { messages, key, steps: typeof step === 'function', ends: typeof end === 'function' } satisfies Started;
+      const { messages, key, step } = episode ?? {};
+      return { messages, key, steps: typeof step === 'function' } satisfies Started;
     }
     case 'step': {
       const episode = episodes.get(request.episode);

@@ -15,7 +15,7 @@ export type EnvironmentRequest =
 export type ModuleKind = 'environment' | 'agent';
 
 export type Described = Omit<Environment, 'start' | 'demonstrate'> & { demonstrates: boolean };
-export type Started = Pick<Episode, 'messages' | 'key'> & { steps: boolean; ends: boolean };
+export type Started = Pick<Episode, 'messages' | 'key'> & { steps: boolean };
 
 /** The fault of a call for an episode that the thread does not know: it was played in an earlier thread. */
 export const unknownEpisode = 'unknown episode';

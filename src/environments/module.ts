@@ -145,7 +145,7 @@ class Asker {
       said.push({ response, turn });
       return result;
     };
-    const { messages, key, steps, ends } = await this.#again(() => begin(signal));
+    const { messages, key, steps } = await this.#again(() => begin(signal));
     return {
       messages,
       ...(key === undefined ? {} : { key }),
@@ -153,11 +153,15 @@ class Asker {
       step: steps
         ? (response, { turn, signal: asked }) => this.#again(() => step(response, turn, asked))
         : (undefined as never),
-      ...(ends && {
-        end: async () => {
-          if (home === this.#thread.starts) await this.#again(() => this.ask({ kind: 'end', episode }));
-        },
-      }),
+      // Also where the user's has no end: the thread lets go of it.
+      end: async () => {
+        if (home !== this.#thread.starts) return;
+        try {
+          await this.ask({ kind: 'end', episode });
+        } catch (error) {
+          if (!(error instanceof ThreadEnded)) throw error; // it went with its thread
+        }
+      },
     };
   }
 

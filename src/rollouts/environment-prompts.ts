@@ -4,15 +4,11 @@
  *     const prompts = await EnvironmentPrompts.open(environments, new PromptWriter(tokenizer), { seed: 42 });
  *     await prompts.take(8);
  */
-import { createHash } from 'node:crypto';
 import type { OpenedEnvironments, Problem, ProblemOptions } from '../environments/index.ts';
 import { UserError } from '../errors.ts';
-import { counted } from '../spelling.ts';
 import { Curriculum, type CurriculumOptions } from '../tasks/curriculum.ts';
+import { checkTooLong, EndlessPrompts } from '../tasks/endless.ts';
 import type { PolicyPrompt, ProblemWriter, PromptSource } from './prompts.ts';
-
-/** Prompts that are too long are skipped; this many in a row are an error. */
-const mostTooLong = 1000;
 
 export interface EnvironmentPromptOptions {
   seed: number;
@@ -21,18 +17,12 @@ export interface EnvironmentPromptOptions {
   recipe?: string;
 }
 
-const shareOf = (weight: number, whole: number) => Number((weight / whole).toPrecision(9));
-
 /** An endless stream of training problems; test problems never appear in it (a hash of the problem decides). */
-export class EnvironmentPrompts implements PromptSource {
-  readonly epoch = 0;
-  readonly size = undefined;
+export class EnvironmentPrompts extends EndlessPrompts implements PromptSource {
   readonly fingerprint: string;
   readonly #environments: OpenedEnvironments;
   readonly #writer: ProblemWriter;
   readonly #seed: number;
-  readonly #curriculum: Curriculum | undefined;
-  #next = 0;
 
   static async open(
     environments: OpenedEnvironments,
@@ -50,22 +40,16 @@ export class EnvironmentPrompts implements PromptSource {
     { seed, curriculum, recipe = '' }: EnvironmentPromptOptions,
     written: string | undefined,
   ) {
+    const parts = environments.parts.map(({ environment: { name }, ...part }) => ({ ...part, name }));
+    super(curriculum && new Curriculum(parts, curriculum, recipe));
     this.#environments = environments;
     this.#writer = writer;
     this.#seed = seed;
-    const used = environments.parts.filter(({ weight }) => weight > 0);
-    const whole = used.reduce((sum, { weight }) => sum + weight, 0);
-    const parts = used.map(({ environment: { name }, lowest, highest, weight }) =>
-      JSON.stringify([name, lowest, highest, shareOf(weight, whole)]),
-    );
-    const facts = JSON.stringify([parts.sort(), written, curriculum !== undefined]);
-    this.fingerprint = createHash('sha256').update(facts).digest('hex');
-    const ranges = environments.parts.map(({ environment: { name }, lowest, highest }) => ({ name, lowest, highest }));
-    if (curriculum) this.#curriculum = new Curriculum(ranges, curriculum, recipe);
+    this.fingerprint = this.fingerprintOf(parts, written);
   }
 
   async take(count: number): Promise<PolicyPrompt[]> {
-    const curriculum = this.#curriculum;
+    const { curriculum } = this;
     const draw = {
       part: 'train',
       ...(curriculum && { difficultyOf: (name: string) => curriculum.difficultyOf(name) }),
@@ -73,43 +57,27 @@ export class EnvironmentPrompts implements PromptSource {
     const taken: PolicyPrompt[] = [];
     let tooLong = 0;
     while (taken.length < count) {
-      const first = this.#next;
-      this.#next += count - taken.length;
-      const problems = await problemsAt(this.#environments, this.#seed, first, this.#next, draw as ProblemOptions);
+      const first = this.next;
+      this.next += count - taken.length;
+      const problems = await problemsAt(this.#environments, this.#seed, first, this.next, draw as ProblemOptions);
       for (const [i, problem] of problems.entries()) {
         const prompt = this.#writer.write(first + i, problem.messages);
         tooLong = prompt === undefined ? tooLong + 1 : 0;
         if (prompt !== undefined) taken.push({ ...prompt, problem });
       }
-      if (tooLong > mostTooLong)
-        throw new UserError(
-          `${mostTooLong} prompts in a row were longer than ${counted(this.#writer.maxLength, 'token')} (--prompt-max-length, or the room that --max-new-tokens leaves).`,
-        );
+      checkTooLong(tooLong, this.#writer);
     }
     return taken;
   }
 
   learn(prompts: readonly PolicyPrompt[], success: readonly number[]): void {
-    this.#curriculum?.learn(
+    this.curriculum?.learn(
       prompts.map(({ problem }, i) => ({
         name: problem?.environment.name,
         difficulty: problem?.difficulty,
         success: success[i] as number,
       })),
     );
-  }
-
-  metrics(): Record<string, number> {
-    return this.#curriculum?.metrics() ?? {};
-  }
-
-  state(): unknown {
-    return { next: this.#next, levels: this.#curriculum?.state() ?? {} };
-  }
-  restore(state: unknown): void {
-    const { next, levels } = state as { next: number; levels: unknown };
-    this.#next = next;
-    this.#curriculum?.restore(levels);
   }
 }
 

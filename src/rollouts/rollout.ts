@@ -235,3 +235,7 @@ export function rewardItem({ prompt, response }: Pick<Rollout, 'prompt' | 'respo
     ...(Object.keys(fields).length === 0 ? {} : { fields }),
   };
 }
+
+/** The policy's own ids among those of an episode. */
+export const ownIds = (ids: readonly number[], spans: readonly number[]): Int32Array =>
+  Int32Array.from(spans.flatMap((from, i) => (i % 2 === 0 ? ids.slice(from, spans[i + 1]) : [])));

@@ -182,7 +182,7 @@ function checkWeighted(weights: ReadonlyMap<string, number>, names: readonly str
   for (const name of weights.keys()) {
     if (names.includes(name) || (name === 'format' && names.includes('verifier'))) continue;
     throw new UserError(
-      `--reward-weights: there is no reward "${name}".${suggestion(name, names)} ${names.length === 0 ? 'There is none at all' : `There are: ${names.join(', ')}`}.`,
+      `--reward-weights: there is no reward "${name}".${suggestion(name, names)} ${names.length === 0 ? 'This run has none: leave the option out, or name a reward (--reward-model-path, --reward-module)' : `There are: ${names.join(', ')}`}.`,
     );
   }
 }

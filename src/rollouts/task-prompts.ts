@@ -4,15 +4,10 @@
  *     const prompts = new TaskPrompts(new PromptWriter(tokenizer), { tasks: 'chain_sum:1*2,gcd', seed: 42 });
  *     prompts.take(8);
  */
-import { createHash } from 'node:crypto';
-import { UserError } from '../errors.ts';
-import { counted } from '../spelling.ts';
 import { Curriculum, type CurriculumOptions } from '../tasks/curriculum.ts';
+import { checkTooLong, EndlessPrompts } from '../tasks/endless.ts';
 import { type Mixture, mixture, recipeText, type TaskRecipe } from '../tasks/index.ts';
 import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
-
-/** Prompts that are too long are skipped; this many in a row are an error. */
-const mostTooLong = 1000;
 
 export interface TaskPromptOptions {
   tasks: TaskRecipe;
@@ -22,22 +17,18 @@ export interface TaskPromptOptions {
 }
 
 /** An endless stream of training problems; test problems never appear in it (a hash of the prompt decides). */
-export class TaskPrompts implements PromptSource {
-  readonly epoch = 0;
-  readonly size = undefined;
+export class TaskPrompts extends EndlessPrompts implements PromptSource {
   readonly #writer: PromptWriter;
   readonly #options: TaskPromptOptions;
   readonly #whole: Mixture;
   #mixture: Mixture;
-  #next = 0;
-  readonly #curriculum: Curriculum | undefined;
 
   constructor(writer: PromptWriter, options: TaskPromptOptions) {
+    const whole = mixture(options.tasks);
+    super(options.curriculum && new Curriculum(partsOf(whole), options.curriculum, recipeText(options.tasks)));
     this.#writer = writer;
     this.#options = options;
-    this.#whole = mixture(options.tasks);
-    const parts = this.#whole.parts.map(({ task: { name }, lowest, highest }) => ({ name, lowest, highest }));
-    if (options.curriculum) this.#curriculum = new Curriculum(parts, options.curriculum, recipeText(options.tasks));
+    this.#whole = whole;
     this.#mixture = this.#atLevels();
   }
 
@@ -46,33 +37,26 @@ export class TaskPrompts implements PromptSource {
     const used = this.#whole.parts
       .filter(({ weight }) => weight > 0)
       .toSorted((a, b) => compare(a.task.name, b.task.name) || a.lowest - b.lowest || a.weight - b.weight);
-    const whole = used.reduce((sum, { weight }) => sum + weight, 0);
-    // Shares of the same weights in other units differ in their last digits.
-    const share = (weight: number) => Number((weight / whole).toPrecision(9));
-    const tasks = used.map(({ task, lowest, highest, weight }) => [task.name, lowest, highest, share(weight)]);
     const { task, lowest } = used[0] as (typeof used)[0];
     const { text } = this.#writer.write(0, task.generate(0, lowest).prompt) ?? {};
-    const facts = [tasks.map((each) => JSON.stringify(each)).sort(), text, this.#options.curriculum !== undefined];
-    return createHash('sha256').update(JSON.stringify(facts)).digest('hex');
+    return this.fingerprintOf(partsOf(this.#whole), text);
   }
 
   take(count: number): PolicyPrompt[] {
     const taken: PolicyPrompt[] = [];
-    for (let tooLong = 0; taken.length < count; this.#next++) {
+    for (let tooLong = 0; taken.length < count; this.next++) {
       const { seed, testShare } = this.#options;
-      const example = this.#mixture.example(seed, this.#next, { part: 'train', testShare });
-      const prompt = this.#writer.write(this.#next, example.prompt);
+      const example = this.#mixture.example(seed, this.next, { part: 'train', testShare });
+      const prompt = this.#writer.write(this.next, example.prompt);
+      tooLong = prompt === undefined ? tooLong + 1 : 0;
       if (prompt !== undefined) taken.push({ ...prompt, example });
-      else if (++tooLong > mostTooLong)
-        throw new UserError(
-          `${mostTooLong} prompts in a row were longer than ${counted(this.#writer.maxLength, 'token')} (--prompt-max-length, or the room that --max-new-tokens leaves).`,
-        );
+      else checkTooLong(tooLong, this.#writer);
     }
     return taken;
   }
 
   learn(prompts: readonly PolicyPrompt[], success: readonly number[]): void {
-    this.#curriculum?.learn(
+    this.curriculum?.learn(
       prompts.map(({ example }, i) => ({
         name: example?.task,
         difficulty: example?.difficulty,
@@ -82,28 +66,22 @@ export class TaskPrompts implements PromptSource {
     this.#mixture = this.#atLevels();
   }
 
-  metrics(): Record<string, number> {
-    return this.#curriculum?.metrics() ?? {};
-  }
-
-  state(): unknown {
-    return { next: this.#next, levels: this.#curriculum?.state() ?? {} };
-  }
-  restore(state: unknown): void {
-    const { next, levels } = state as { next: number; levels: unknown };
-    this.#next = next;
-    this.#curriculum?.restore(levels);
+  override restore(state: unknown): void {
+    super.restore(state);
     this.#mixture = this.#atLevels();
   }
 
   #atLevels(): Mixture {
-    const curriculum = this.#curriculum;
+    const curriculum = this.curriculum;
     if (curriculum === undefined) return this.#whole;
     return mixture(
       this.#whole.parts.map(({ task, weight }) => ({ task, weight, difficulty: curriculum.difficultyOf(task.name) })),
     );
   }
 }
+
+const partsOf = (whole: Mixture) =>
+  whole.parts.map(({ task: { name }, lowest, highest, weight }) => ({ name, lowest, highest, weight }));
 
 /** Held-out problems of a mixture, without repeats; fewer than `count` if the tasks have fewer. */
 export function taskEvalPrompts(

@@ -184,4 +184,5 @@ export class EventStream {
   }
 }
 
-const framed = (events: readonly string[]): string => events.map((event) => `data: ${event}\n\n`).join('');
+/** Data of events as they go over the wire. */
+export const framed = (events: readonly string[]): string => events.map((event) => `data: ${event}\n\n`).join('');

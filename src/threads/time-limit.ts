@@ -22,20 +22,29 @@ export async function withinTime<T>(
   // This timer keeps it alive.
   const timer = setTimeout(() => limit.abort(tooLate()), timerMs(timeLimitMs));
   const both = signal === undefined ? limit.signal : AbortSignal.any([signal, limit.signal]);
-  const stopped = Promise.withResolvers<never>();
-  const stop = () => stopped.reject(both.reason);
-  both.addEventListener('abort', stop);
-  const work = Promise.resolve().then(() => body(both));
-  // Whichever loses the race is heard by nobody.
-  stopped.promise.catch(() => {});
-  work.catch(() => {});
   try {
-    return await Promise.race([work, stopped.promise]);
+    return await untilAborted(body, both);
   } catch (error) {
     signal?.throwIfAborted();
     throw error;
   } finally {
     clearTimeout(timer);
-    both.removeEventListener('abort', stop);
+  }
+}
+
+/** Runs `body`; does not wait for it once the signal is aborted. */
+export async function untilAborted<T>(body: (signal: AbortSignal) => T | Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted(); // one that is aborted already tells no more
+  const stopped = Promise.withResolvers<never>();
+  const stop = () => stopped.reject(signal.reason);
+  signal.addEventListener('abort', stop);
+  const work = Promise.resolve().then(() => body(signal));
+  // Whichever loses the race is heard by nobody.
+  stopped.promise.catch(() => {});
+  work.catch(() => {});
+  try {
+    return await Promise.race([work, stopped.promise]);
+  } finally {
+    signal.removeEventListener('abort', stop);
   }
 }

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, vi } from 'vitest';
 import { evaluatePolicySchema } from '../../src/cli/evaluate-policy.ts';
 import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
-import { at, makeModels, makeRewardModel, questions, removeFiles, templated, writeRows } from './files.ts';
+import { agentOf, at, makeModels, makeRewardModel, questions, removeFiles, templated, writeRows } from './files.ts';
 
 // Pictures take most of such a run, and no option is about them.
 vi.mock('../../src/runs/plots/plots.ts', async (whole) => ({
@@ -39,16 +39,6 @@ beforeAll(async () => {
     writeFileSync(at(`${name}.mjs`), agentOf(reward));
   await makeRewardModel('rm');
 });
-
-const agentOf = (reward: number) => `export default {
-  name: 'one', start: ({ random }) => 'red ' + random.int(1, 1e6),
-  async run({ baseURL, apiKey, problem }) {
-    const body = JSON.stringify({ messages: [{ role: 'user', content: problem }] });
-    const headers = { 'Content-Type': 'application/json', Authorization: 'Bearer ' + apiKey };
-    const answer = await (await fetch(baseURL + '/chat/completions', { method: 'POST', headers, body })).json();
-    return { reward: ${reward} * answer.choices[0].message.content.length };
-  },
-};`;
 
 const byModel = () => ({ rewardModule: undefined, rewardModelPath: at('rm') });
 const played = { dataset: undefined, rewardModule: undefined, promptFormat: 'transcript', maxNewTokens: 200 };

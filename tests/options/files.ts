@@ -70,3 +70,14 @@ export const stepRows = questions.map((prompt, i) => ({
   completions: ['red good', 'no', reply(i)],
   labels: [true, false, i % 2 === 0],
 }));
+
+/** A module of an agent that asks once; its reward is the reply's length times `reward`. */
+export const agentOf = (reward: number) => `export default {
+  name: 'one', start: ({ random }) => 'red ' + random.int(1, 1e6),
+  async run({ baseURL, apiKey, problem }) {
+    const body = JSON.stringify({ messages: [{ role: 'user', content: problem }] });
+    const headers = { 'Content-Type': 'application/json', Authorization: 'Bearer ' + apiKey };
+    const answer = await (await fetch(baseURL + '/chat/completions', { method: 'POST', headers, body })).json();
+    return { reward: ${reward} * answer.choices[0].message.content.length };
+  },
+};`;

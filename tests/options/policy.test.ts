@@ -7,7 +7,7 @@ import { Tokenizer } from '../../src/text/index.ts';
 import { policySchema } from '../../src/trainers/policy/config.ts';
 import { startPolicy, trainPolicy } from '../../src/trainers/policy/policy.ts';
 import { trainReward } from '../../src/trainers/reward/reward.ts';
-import { at, makeModels, questions, removeFiles, reply, templated, writeRows } from './files.ts';
+import { agentOf, at, makeModels, questions, removeFiles, reply, templated, writeRows } from './files.ts';
 import { cadenceProofs, loraProofs, modelProofs, noBestChosen, optimizerProofs, runProofs } from './shared-proofs.ts';
 import { changes, fails, mends, type Options, refused, seen, walk } from './trainer-walk.ts';
 
@@ -50,16 +50,6 @@ beforeAll(async () => {
   const made = { model: at('model'), dataset: pairs, outputDir: at('rm'), runName: 'rm', validationSplit: 0, ...short };
   await trainReward(made, { cache: false, run: { curves: false } });
 });
-
-const agentOf = (reward: number) => `export default {
-  name: 'one', start: ({ random }) => 'red ' + random.int(1, 1e6),
-  async run({ baseURL, apiKey, problem }) {
-    const body = JSON.stringify({ messages: [{ role: 'user', content: problem }] });
-    const headers = { 'Content-Type': 'application/json', Authorization: 'Bearer ' + apiKey };
-    const answer = await (await fetch(baseURL + '/chat/completions', { method: 'POST', headers, body })).json();
-    return { reward: ${reward} * answer.choices[0].message.content.length };
-  },
-};`;
 
 const byLength = (items: readonly { response: string }[]) => items.map(({ response }) => response.length);
 

@@ -108,8 +108,7 @@ export function problemsOf(agent: Agent): Environment {
   };
   return {
     ...described,
-    // Its end lets go of it in the thread of a module.
-    start: async (options) => ({ messages: problemText(await agentProblem(agent, options)), step, end() {} }),
+    start: async (options) => ({ messages: problemText(await agentProblem(agent, options)), step }),
   };
 }
 

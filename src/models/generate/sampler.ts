@@ -96,8 +96,9 @@ export class Sampler {
   reserve({ responses, length }: { responses: number; length: number }): void {
     if (!this.#isIdle) throw new UserError('A sampler that is writing cannot be given another size.');
     const slots = slotsFor(this.#model.decoder, this.#given, responses, length);
-    this.#options = { ...this.#given, slots, maxLength: length };
-    checkSamplerOptions(this.#options);
+    const options = { ...this.#given, slots, maxLength: length };
+    checkSamplerOptions(options);
+    this.#options = options;
     this.#engine.beginBatch(slots, length);
     this.#admission.forgetPrefixes();
   }

@@ -6,8 +6,10 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { ApiError, toApiError } from '../../serve/api-error.ts';
+import { usageOf } from '../../serve/chat.ts';
 import {
   eventHeaders,
+  framed,
   type GuardOptions,
   guard,
   loopbackHosts,
@@ -149,18 +151,17 @@ const headOf = ({ number }: Answer) => ({
   model: policyName,
 });
 
-const usageOf = ({ promptTokens, responseTokens }: Answer) => ({
-  prompt_tokens: promptTokens,
-  completion_tokens: responseTokens,
-  total_tokens: promptTokens + responseTokens,
-});
-
 function completionOf(answer: Answer) {
   const { text, calls, finish } = answer;
   const content = calls.length > 0 && text === '' ? null : text;
   const message = { role: 'assistant', content, refusal: null, ...(calls.length > 0 && { tool_calls: calls }) };
   const choices = [{ index: 0, message, logprobs: null, finish_reason: finish }];
-  return { ...headOf(answer), object: 'chat.completion', choices, usage: usageOf(answer) };
+  return {
+    ...headOf(answer),
+    object: 'chat.completion',
+    choices,
+    usage: usageOf(answer.promptTokens, answer.responseTokens),
+  };
 }
 
 const headersOf = ({ stream }: ChatRequest) =>
@@ -179,7 +180,9 @@ function streamOf(answer: Answer, { stream_options: options }: ChatRequest): str
     ...(text === '' ? [] : [chunk({ content: text })]),
     ...(calls.length === 0 ? [] : [chunk({ tool_calls: calls.map((call, index) => ({ index, ...call })) })]),
     chunk({}, finish),
-    ...(options?.include_usage ? [{ ...head, choices: [], usage: usageOf(answer) }] : []),
+    ...(options?.include_usage
+      ? [{ ...head, choices: [], usage: usageOf(answer.promptTokens, answer.responseTokens) }]
+      : []),
   ];
-  return [...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
+  return framed([...chunks.map((each) => JSON.stringify(each)), '[DONE]']);
 }

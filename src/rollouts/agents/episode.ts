@@ -23,7 +23,14 @@ import { isFarLonger, type Tokenizer } from '../../text/index.ts';
 import { ThreadEnded } from '../../threads/module-thread.ts';
 import { timerMs } from '../../threads/time-limit.ts';
 import type { PolicyPrompt } from '../prompts.ts';
-import { type EpisodeEnd, type EpisodeRecord, type EpisodeTurn, type Rollout, transcriptOf } from '../rollout.ts';
+import {
+  type EpisodeEnd,
+  type EpisodeRecord,
+  type EpisodeTurn,
+  ownIds,
+  type Rollout,
+  transcriptOf,
+} from '../rollout.ts';
 import { answered, type CallWriter, type Conversation, type Prompted } from './conversation.ts';
 import { type Answer, policyName } from './endpoint.ts';
 
@@ -365,7 +372,7 @@ export class AgentEpisode {
       promptLength: 0,
       spans: Int32Array.from(spans),
       starts: Int32Array.from(own.length === 0 ? [0] : starts),
-      responseIds: Int32Array.from(spans.flatMap((from, i) => (i % 2 === 0 ? ids.slice(from, spans[i + 1]) : []))),
+      responseIds: ownIds(ids, spans),
       response: transcriptOf(episode),
       ended: !this.#wasCut,
       lpOld: Float32Array.from(own.flatMap((each) => each.logprobs)),

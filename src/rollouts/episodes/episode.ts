@@ -10,7 +10,14 @@ import { Random } from '../../random.ts';
 import { isReward } from '../../rewards/scorer.ts';
 import { isFarLonger, type Message, type NextTurn, type Tokenizer } from '../../text/index.ts';
 import type { PolicyPrompt } from '../prompts.ts';
-import { type EpisodeEnd, type EpisodeRecord, type EpisodeTurn, type Rollout, transcriptOf } from '../rollout.ts';
+import {
+  type EpisodeEnd,
+  type EpisodeRecord,
+  type EpisodeTurn,
+  ownIds,
+  type Rollout,
+  transcriptOf,
+} from '../rollout.ts';
 
 /** Letters that are kept of what the policy no longer reads: a whole file in every episode would fill memory and disk. */
 const mostUnread = 10_000;
@@ -86,8 +93,8 @@ export class PlayedEpisode {
   async take({ ids, logprobs, cutMass, finish }: SampledResponse, signal: AbortSignal): Promise<void> {
     const start = this.#ids.length;
     for (const id of ids) this.#ids.push(id);
-    this.#logprobs.push(...logprobs);
-    if (cutMass !== undefined) this.#cutMass.push(...cutMass);
+    for (const each of logprobs) this.#logprobs.push(each);
+    for (const each of cutMass ?? []) this.#cutMass.push(each);
     this.#spans.push(start, this.#ids.length);
     this.#wasCut = finish !== 'stop';
     const response = this.#rules.tokenizer.decode(ids, { skipSpecialTokens: true });
@@ -160,7 +167,7 @@ export class PlayedEpisode {
       ids: Int32Array.from(this.#ids),
       promptLength: prompt.ids.length,
       spans: Int32Array.from(this.#spans),
-      responseIds: Int32Array.from(this.#own()),
+      responseIds: ownIds(this.#ids, this.#spans),
       response: transcriptOf(episode),
       ended: !this.#wasCut && end !== 'length',
       lpOld: Float32Array.from(this.#logprobs),
@@ -169,13 +176,6 @@ export class PlayedEpisode {
       advantages: new Float64Array(),
       advantage: 0,
     };
-  }
-
-  /** The policy's own tokens. */
-  #own(): number[] {
-    const own: number[] = [];
-    for (let i = 0; i < this.#spans.length; i += 2) own.push(...this.#ids.slice(this.#spans[i], this.#spans[i + 1]));
-    return own;
   }
 }
 

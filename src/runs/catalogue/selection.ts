@@ -32,7 +32,7 @@ export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now
 }
 
 /** A leading `-` takes a tag off, a leading `#` names it, and a line break would cut a list in two. */
-const isTag = /^[\p{L}\p{N}]\P{C}{0,63}$/u;
+const isTag = /^[\p{L}\p{N}][^\p{C}\p{Zl}\p{Zp}]{0,63}$/u;
 
 /** Adds tags; a leading `-` removes one. Returns the run's tags. */
 export function tagRun(run: RunEntry, changes: readonly string[]): string[] {

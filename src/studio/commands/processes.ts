@@ -90,7 +90,7 @@ export class Processes implements Disposable {
     return handle;
   }
 
-  /** A process that outlives the studio. Returns its pid and the file of its console. */
+  /** A process that outlives the studio. Returns it and the file of its console. */
   detach(args: readonly string[]): { child: ChildProcess; console: string } {
     const { file, args: first, env } = this.#launcher();
     makeFolder(this.#options.cache);

@@ -17,7 +17,7 @@ const above = { verbs: [{ name: 'policy' }] } as never;
 const catalogue = { changed() {}, idOf: () => 'id' };
 
 /** A stopped run, and processes of the given program in place of attune. */
-function stopped(name: string, program: string) {
+function stopped(name: string, program: string, node = process.execPath) {
   const path = makeRun(root, name, { status: 'interrupted', snapshots: ['step-2'] });
   const entry = listCatalogue(root).find((each) => each.name === name);
   if (entry === undefined) throw new Error(`no run ${name}`);
@@ -25,7 +25,7 @@ function stopped(name: string, program: string) {
   const detach = () => {
     const console = join(path, 'console');
     const out = openSync(console, 'w');
-    const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', out, out] });
+    const child = spawn(node, ['--input-type=module', '-e', program], { stdio: ['ignore', out, out] });
     started.push({ at: performance.now(), pid: child.pid });
     return { child, console };
   };
@@ -59,6 +59,11 @@ it('says so where that process goes on', async () => {
   using _ = lockRun(path, 'train policy');
   await expect(resume({ forOldMs: 300 })).rejects.toThrow(/stuck is still being written .*try again/);
   expect(started).toEqual([]);
+});
+
+it('says so where no process can be started', async () => {
+  const { resume } = stopped('unstartable', '', join(root, 'no-such-program'));
+  await expect(resume()).rejects.toThrow(/unstartable was not resumed: .*ENOENT/);
 });
 
 it('gives the last words of a process that did not go on', async () => {

@@ -63,7 +63,7 @@ async function begun(
   child.on('exit', (code) => {
     ended = code ?? 1;
   });
-  const writes = () => lockHolder(path)?.holder.pid === child.pid;
+  const writes = () => child.pid !== undefined && lockHolder(path)?.holder.pid === child.pid; // no pid: it could not be started
   await waited(() => ended !== undefined || writes(), patienceMs);
   if (ended === undefined || ended === 0) return;
   throw conflict(`${name} was not resumed: ${failure ?? lastWords(lines.next())}`);

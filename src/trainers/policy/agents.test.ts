@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { callPolicy, talker } from '../../../tests/support/agents.ts';
+import { rolloutsOf, steady, trained } from '../../../tests/support/policy-runs.ts';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { isEven, turnsModel } from '../../../tests/support/turns.ts';
 import { type Agent, defineAgent } from '../../environments/index.ts';
 import { openRun } from '../../runs/index.ts';
 import { liveTensors, setThreads } from '../../tensor/index.ts';
-import type { TrainStep } from '../loop/loop.ts';
 import { type PolicyInput, policySchema } from './config.ts';
 import { policyPlan } from './plan.ts';
 import { type PolicyTrainerOptions, trainPolicy } from './policy.ts';
@@ -35,24 +35,7 @@ function start(config: Config, options: PolicyTrainerOptions = {}) {
   return trainPolicy({ ...given, agent: talker, ...config }, { run: { curves: false }, ...options }).open();
 }
 
-async function train(config: Config, options: PolicyTrainerOptions = {}) {
-  const steps: TrainStep[] = [];
-  using run = await start(config, options);
-  for await (const step of run) steps.push(step);
-  return { metrics: steps.map((step) => step.metrics), folder: run.folder };
-}
-
-function rolloutsOf(run: string) {
-  using reader = openRun(run).rollouts();
-  const held = reader.evalQuery().map((row) => ({ ...row, episode: reader.evalEpisode(row.id) }));
-  const of = (id: number) => ({ tokens: reader.tokens(id), parts: reader.parts(id), episode: reader.episode(id) });
-  return { held, rows: reader.query().map((row) => ({ ...row, ...of(row.id) })) };
-}
-
-const steady = (metrics: Record<string, number>[]) =>
-  metrics.map((row) =>
-    Object.fromEntries(Object.entries(row).filter(([name]) => !/time|seconds|per_second/.test(name))),
-  );
+const train = (config: Config, options: PolicyTrainerOptions = {}) => trained(start(config, options));
 
 it.each(['grpo', 'ppo'])('%s trains on calls that the sampler and the trainer agree on', async (algorithm) => {
   const { metrics } = await train({ algorithm, maxSteps: 1 });

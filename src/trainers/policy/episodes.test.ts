@@ -3,12 +3,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { rolloutsOf, steady, trained } from '../../../tests/support/policy-runs.ts';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { evenTurns, turnsModel } from '../../../tests/support/turns.ts';
 import { policyAlgorithms } from '../../algorithms/index.ts';
-import { openRun } from '../../runs/index.ts';
 import { liveTensors, setThreads } from '../../tensor/index.ts';
-import type { TrainStep } from '../loop/loop.ts';
 import type { PolicyInput } from './config.ts';
 import { policyPlan } from './plan.ts';
 import { type PolicyTrainerOptions, trainPolicy } from './policy.ts';
@@ -38,25 +37,7 @@ function start(config: Config, options: PolicyTrainerOptions = {}) {
   ).open();
 }
 
-async function train(config: Config, options: PolicyTrainerOptions = {}) {
-  const steps: TrainStep[] = [];
-  using run = await start(config, options);
-  for await (const step of run) steps.push(step);
-  return { metrics: steps.map((step) => step.metrics), folder: run.folder };
-}
-
-/** All that a run keeps of its rollouts. */
-function rolloutsOf(run: string) {
-  using reader = openRun(run).rollouts();
-  const held = reader.evalQuery().map((row) => ({ ...row, episode: reader.evalEpisode(row.id) }));
-  const of = (id: number) => ({ tokens: reader.tokens(id), parts: reader.parts(id), episode: reader.episode(id) });
-  return { held, rows: reader.query().map((row) => ({ ...row, ...of(row.id) })) };
-}
-
-const steady = (metrics: Record<string, number>[]) =>
-  metrics.map((row) =>
-    Object.fromEntries(Object.entries(row).filter(([name]) => !/time|seconds|per_second/.test(name))),
-  );
+const train = (config: Config, options: PolicyTrainerOptions = {}) => trained(start(config, options));
 
 it.each(policyAlgorithms)(
   '$name trains on episodes that the sampler and the trainer agree on',

@@ -192,7 +192,7 @@ function cutOff(history: MetricColumns): Signal | undefined {
   );
 }
 
-/** Episodes that nobody ended: what their environment pays for the end is never earned. */
+/** Episodes that nobody ended: what their environment pays for the end, or their agent, is never earned. */
 function unfinished(history: MetricColumns): Signal | undefined {
   const done = recent(history.column('train/episodes_done'));
   const ended = recent(history.column('train/ended'));
@@ -200,8 +200,10 @@ function unfinished(history: MetricColumns): Signal | undefined {
   return warn(
     'unfinished',
     done.step,
-    `Only ${percent(done.mean)} of the episodes were ended by their environment; most others used up --max-turns. Allow more ` +
-      'turns, or start from a model that has learnt how an episode is played (attune environments demonstrate).',
+    history.names.includes('train/conversations')
+      ? `Only ${percent(done.mean)} of the episodes were ended by their agent; most others used up --max-turns. Allow more turns, or let the agent end sooner.`
+      : `Only ${percent(done.mean)} of the episodes were ended by their environment; most others used up --max-turns. Allow more ` +
+          'turns, or start from a model that has learnt how an episode is played (attune environments demonstrate).',
   );
 }
 

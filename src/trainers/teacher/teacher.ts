@@ -72,7 +72,12 @@ export async function checkTeacher(
     throw new UserError(
       `--teacher ${teacher} is the model that is trained: it has nothing to learn from itself. Name a better one.`,
     );
-  const own = await loadTokenizer(teacher, progress).catch(() => undefined); // weights alone have none
+  // Weights alone have none.
+  const own = await loadTokenizer(teacher, progress).catch((error: Error) => {
+    progress
+      ?.start('teacher')
+      .done(`has no tokenizer that can be compared, only the number of its tokens: ${error.message}`);
+  });
   const difference = own && tokenDifference(tokenizer, own);
   if (difference !== undefined)
     throw new UserError(
