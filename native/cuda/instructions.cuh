@@ -81,6 +81,10 @@ __device__ inline void publishBarriers() { asm volatile("fence.mbarrier_init.rel
 __device__ inline void expectBytes(uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes) : "memory");
 }
+/** One of the arrivals that a barrier counts. */
+__device__ inline void arriveAt(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(barrier)) : "memory");
+}
 __device__ inline void waitForBytes(uint64_t* barrier) {
   unsigned done;
   do {
@@ -97,6 +101,18 @@ __device__ inline void copyBulk(void* to, const void* from, unsigned bytes, uint
                : "memory");
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+/** `copyBulk` of what is read once: it leaves the L2 cache first. */
+__device__ inline void streamBulk(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(sharedAddress(to)),
+      "l"(from), "r"(bytes), "r"(sharedAddress(barrier)), "l"(policy)
+      : "memory");
+}
+#endif
+
 /** Like `copyBulk`, into the same place of those blocks of the cluster whose bits are set, and counted by the same barrier of each. */
 __device__ inline void copyBulkToAll(void* to, const void* from, unsigned bytes, uint64_t* barrier, unsigned short blocks) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
@@ -110,6 +126,13 @@ __device__ inline void addIf(bool is, unsigned* to, unsigned by) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p red.shared.add.u32 [%0], %1;\n}" ::"r"(sharedAddress(to)), "r"(by),
                "r"(static_cast<unsigned>(is))
                : "memory");
+}
+
+/** x = __byte_perm(x, other, bytes) where it `is` so, without a branch. */
+__device__ inline void permuteIf(bool is, unsigned& x, unsigned other, unsigned bytes) {
+  asm("{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n@p prmt.b32 %0, %0, %1, %2;\n}"
+      : "+r"(x)
+      : "r"(other), "r"(bytes), "r"(static_cast<unsigned>(is)));
 }
 
 /** Counts one more in shared memory and returns how many there were; what was read or written before is done before others see it. */

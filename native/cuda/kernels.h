@@ -101,8 +101,12 @@ void cudaSampleAdvance(const at::Tensor& logits, const SamplingRule& rule, const
  * the L2 cache, as far as half of it has room: in a graph of several steps the kernel begins while the tokens of the last step are drawn.
  */
 at::Tensor cudaBeginStep(const at::Tensor& table, const at::Tensor& ids, const at::Tensor& cleared, const std::vector<at::Tensor>& ahead);
-/** norm(x)·weightᵀ, the end of a step; undefined, and nothing done, for what has no kernel. */
-at::Tensor cudaVocabulary(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight);
+/** norm(x)·weightᵀ, the end of a step; undefined, and nothing done, for what has no kernel. `packed`: the weight by cudaPack, or undefined. */
+at::Tensor cudaVocabulary(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight, const at::Tensor& packed = {});
+/** What the matrix takes in 12 bits a weight (packed/cells.cuh); 0 where steps of so many rows would not read it. gates: of an MLP, else the vocabulary's. */
+int64_t cudaPackedBytes(const at::Tensor& weight, bool gates, int64_t rows);
+/** False where too many weights are far from the others of their row. It waits for the device. */
+bool cudaPack(const at::Tensor& weight, bool gates, at::Tensor& packed);
 void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy,
                        at::Tensor& lse);
 at::Tensor cudaRowGradient(at::Tensor& logits, const RowGradient& incoming, c10::ScalarType dtype);

@@ -232,12 +232,12 @@ void cudaSampleAdvance(const Tensor& logits, const SamplingRule& rule, const Goi
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-Tensor cudaVocabulary(const Tensor& x, const Tensor& norm, double eps, const Tensor& weight) {
+Tensor cudaVocabulary(const Tensor& x, const Tensor& norm, double eps, const Tensor& weight, const Tensor& packed) {
   const Launch launch(x);
   for (const Tensor* tensor : {&x, &norm, &weight})
     if (tensor->scalar_type() != at::kBFloat16 || !tensor->is_contiguous() || !isAligned(*tensor)) return {};
-  VocabularyArgs args{x.data_ptr(), norm.data_ptr(), weight.data_ptr(), nullptr,
-                      x.size(0),    x.size(1),       weight.size(0),    static_cast<float>(eps)};
+  VocabularyArgs args{x.data_ptr(), norm.data_ptr(), weight.data_ptr(),       nullptr,        x.size(0),
+                      x.size(1),    weight.size(0),  static_cast<float>(eps), pointer(packed)};
   if (!vocabularyFits(args)) return {};
   Tensor logits = at::empty({args.rows, args.words}, x.options());
   args.logits = logits.data_ptr();

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "cuda/packed/cells.cuh"
+#include "cuda/packed/pack.h"
 #include "cuda/product_sums.cuh"
 
 namespace attune {
@@ -22,22 +24,22 @@ constexpr int kTogether = 8;  // tiles that are added up and written together
 constexpr int kGroupWords = 8 * kTogether, kPitch = kGroupWords + 8;
 
 /** A ring of tiles, and sums of HALVES times eight rows, in shared memory. */
-template <int INPUTS, int HALVES>
+template <int INPUTS, int HALVES, bool PACKED>
 struct Layout {
-  static constexpr int kTile = 8 * INPUTS * 2, kSums = kWarps * 8 * HALVES * kPitch * 4;
-  static constexpr int stagesIn(int room) { return (room - kSums) / kTile; }
+  static constexpr int kTile = PACKED ? kWarps * packed::Cell<INPUTS / kSlice / kWarps>::kBytes : 8 * INPUTS * 2;
+  // A stage of the ring: of small tiles two, which a warp multiplies side by side.
+  static constexpr int kTilesOfStage = PACKED && INPUTS == 1024 ? 2 : 1, kStage = kTilesOfStage * kTile;
+  static constexpr int kSums = kWarps * 8 * HALVES * kPitch * 4;
+  static constexpr int stagesIn(int room) { return (room - kSums) / kStage; }
   // Little enough that the next kernel's blocks have room beside it, but at least 80 KB and four tiles under way.
-  static constexpr int kFewest = std::max(4, (80 << 10) / kTile);
+  static constexpr int kFewest = std::max(4, (80 << 10) / kStage);
   static constexpr int kStages = std::max(stagesIn(128 << 10), std::min(kFewest, stagesIn(216 << 10)));
-  static constexpr int kBytes = kStages * kTile + kSums;
+  static constexpr int kBytes = kStages * kStage + kSums;
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ inline void initBarrierFor(uint64_t* barrier, unsigned arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(arrivals) : "memory");
-}
-__device__ inline void arriveAt(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(barrier)) : "memory");
 }
 __device__ inline void waitForPhase(uint64_t* barrier, unsigned phase) {
   unsigned done;
@@ -48,27 +50,18 @@ __device__ inline void waitForPhase(uint64_t* barrier, unsigned phase) {
                  : "memory");
   } while (done == 0);
 }
-/** copyBulk of what is read once: it leaves the L2 cache first. */
-__device__ inline void streamBulk(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(sharedAddress(to)),
-      "l"(from), "r"(bytes), "r"(sharedAddress(barrier)), "l"(policy)
-      : "memory");
-}
 #endif
 
-template <int INPUTS, int HALVES>
+template <int INPUTS, int HALVES, bool PACKED>
 __global__ void __launch_bounds__(kThreads + 32, 1) vocabularyKernel(const __grid_constant__ VocabularyArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  using Room = Layout<INPUTS, HALVES>;
+  using Room = Layout<INPUTS, HALVES, PACKED>;
   constexpr int kSlices = INPUTS / kSlice / kWarps, kEach = 2 * kSlices, kRows = 8 * HALVES;  // kEach: halves of slices
-  constexpr int kSets = (HALVES + 1) / 2;  // of 16 rows
+  constexpr int kSets = (HALVES + 1) / 2, kTilesOfStage = Room::kTilesOfStage;  // sets of 16 rows
   extern __shared__ __align__(128) char memory[];
   __shared__ uint64_t full[Room::kStages], empty[Room::kStages];
   __shared__ float squares[kWarps][kRows];
-  float* const partial = reinterpret_cast<float*>(memory + Room::kStages * Room::kTile);
+  float* const partial = reinterpret_cast<float*>(memory + Room::kStages * Room::kStage);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4, rows = static_cast<int>(a.rows);
   // a group of eight tiles for each block in turn
   const int tiles = static_cast<int>(a.words / 8), groups = (tiles + kTogether - 1) / kTogether;
@@ -81,16 +74,17 @@ __global__ void __launch_bounds__(kThreads + 32, 1) vocabularyKernel(const __gri
   letNextBegin();
   if (warp == kWarps) {
     if (lane > 0) return;
+    const char* const tilesOfW = PACKED ? static_cast<const char*>(a.packed) + packedCellsAt(a.words) : static_cast<const char*>(a.weight);
     int stage = 0;
     unsigned phase = 1;
 #pragma unroll 1
     for (int group = block; group < groups; group += blocks)
 #pragma unroll 1
-      for (int tile = group * kTogether; tile < min(tiles, (group + 1) * kTogether); tile++) {
+      for (int tile = group * kTogether, end = min(tiles, tile + kTogether); tile < end; tile += kTilesOfStage) {
+        const int bytes = min(kTilesOfStage, end - tile) * Room::kTile;
         waitForPhase(&empty[stage], phase);
-        expectBytes(&full[stage], Room::kTile);
-        streamBulk(memory + stage * Room::kTile, static_cast<const char*>(a.weight) + static_cast<int64_t>(tile) * Room::kTile, Room::kTile,
-                   &full[stage]);
+        expectBytes(&full[stage], bytes);
+        streamBulk(memory + stage * Room::kStage, tilesOfW + static_cast<int64_t>(tile) * Room::kTile, bytes, &full[stage]);
         if (++stage == Room::kStages) stage = 0, phase ^= 1;
       }
     return;
@@ -138,42 +132,75 @@ __global__ void __launch_bounds__(kThreads + 32, 1) vocabularyKernel(const __gri
 
   // Words lie 0 bytes apart modulo all banks: lanes of odd ones read the halves of a slice in the other order.
   const bool isOdd = line % 2 != 0;
-  const char* const place = memory + line * INPUTS * 2 + warp * kSlice * 2 + part * 16 + (isOdd ? 64 : 0);
+  using Cell = packed::Cell<kSlices>;
+  const char* const place = memory + (PACKED ? warp * Cell::kBytes : line * INPUTS * 2 + warp * kSlice * 2 + part * 16 + (isOdd ? 64 : 0));
   const int otherHalf = isOdd ? -64 : 64;
+  const auto unpackSlice = [&](const char* tile, int i, unsigned(&w)[8]) {
+    if constexpr (PACKED) {
+      packed::unpackPiece<kSlices>(tile, i, lane, w);
+    } else {
+      const char* const slice = tile + i * kWarps * kSlice * 2;
+      const uint4 own = *reinterpret_cast<const uint4*>(slice), other = *reinterpret_cast<const uint4*>(slice + otherHalf);
+      const uint4 first = isOdd ? other : own, second = isOdd ? own : other;
+      w[0] = first.x, w[1] = first.y, w[2] = first.z, w[3] = first.w;
+      w[4] = second.x, w[5] = second.y, w[6] = second.z, w[7] = second.w;
+    }
+  };
+  constexpr int kAtOnce = kTilesOfStage > 1 ? kSlices : 1;  // slices that are unpacked before they are multiplied
+  const auto eachSlice = [&](const auto& body) {
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++)
+#pragma unroll
+      for (int t = 0; t < kTilesOfStage; t++) body(k, t);
+  };
   int stage = 0;
   unsigned phase = 0;
 #pragma unroll 1
   for (int group = block; group < groups; group += blocks) {
     const int own = min(kTogether, tiles - group * kTogether);
+    float2 powers{1, 1};  // of a lane's two words of the group, in `packed`
+    if (PACKED && lane / 4 < own) powers = static_cast<const float2*>(a.packed)[group * (kGroupWords / 2) + lane];
 #pragma unroll 1
-    for (int j = 0; j < own; j++) {
+    for (int j = 0; j < own; j += kTilesOfStage) {
       waitForPhase(&full[stage], phase);
-      const char* const tile = place + stage * Room::kTile;
-      float sums[kSets][4] = {};
+      const char* const tile = place + stage * Room::kStage;
+      packed::Strays strays[kTilesOfStage];
+      if constexpr (PACKED)
 #pragma unroll
-      for (int i = 0; i < kSlices; i++) {
-        const char* const slice = tile + i * kWarps * kSlice * 2;
-        const uint4 own = *reinterpret_cast<const uint4*>(slice), other = *reinterpret_cast<const uint4*>(slice + otherHalf);
-        const uint4 halves[2] = {isOdd ? other : own, isOdd ? own : other};
+        for (int t = 0; t < kTilesOfStage; t++) strays[t] = packed::straysOf<kSlices>(tile + t * Room::kTile, lane);
+      float sums[kTilesOfStage][kSets][4] = {};  // of a tile that is not there, of any numbers: nobody reads them
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          const uint4 w = halves[h];
+      for (int i = 0; i < kSlices; i += kAtOnce) {
+        unsigned w[kTilesOfStage][kAtOnce][8];
+        eachSlice([&](int k, int t) { unpackSlice(tile + t * Room::kTile, i + k, w[t][k]); });
+        if constexpr (PACKED) {
+          bool hasStrays = false;
 #pragma unroll
-          for (int m = 0; m < kSets; m++) {
-            const uint4 one = x[2 * m][2 * i + h], two = HALVES > 1 ? x[HALVES > 1 ? 2 * m + 1 : 0][2 * i + h] : uint4{};
-            multiply<Number>(sums[m], one.x, two.x, one.y, two.y, w.x, w.y);
-            multiply<Number>(sums[m], one.z, two.z, one.w, two.w, w.z, w.w);
-          }
+          for (int t = 0; t < kTilesOfStage; t++) hasStrays |= strays[t].lanes != 0;
+          if (hasStrays) eachSlice([&](int k, int t) { packed::placeStrays(strays[t], i + k, lane, w[t][k]); });
         }
+        eachSlice([&](int k, int t) {
+#pragma unroll
+          for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int m = 0; m < kSets; m++) {
+              const int at = 2 * (i + k) + h;
+              const uint4 one = x[2 * m][at], two = HALVES > 1 ? x[HALVES > 1 ? 2 * m + 1 : 0][at] : uint4{};
+              multiply<Number>(sums[t][m], one.x, two.x, one.y, two.y, w[t][k][4 * h], w[t][k][4 * h + 1]);
+              multiply<Number>(sums[t][m], one.z, two.z, one.w, two.w, w[t][k][4 * h + 2], w[t][k][4 * h + 3]);
+            }
+        });
       }
       __syncwarp();
       if (lane == 0) arriveAt(&empty[stage]);
       if (++stage == Room::kStages) stage = 0, phase ^= 1;
 #pragma unroll
-      for (int half = 0; half < HALVES; half++)
-        if (half * 8 + line < rows)
-          *reinterpret_cast<float2*>(partial + (warp * kRows + half * 8 + line) * kPitch + j * 8 + part * 2) = {
-              sums[half / 2][half % 2 * 2], sums[half / 2][half % 2 * 2 + 1]};
+      for (int t = 0; t < kTilesOfStage; t++)
+#pragma unroll
+        for (int half = 0; half < HALVES; half++)
+          if (half * 8 + line < rows)
+            *reinterpret_cast<float2*>(partial + (warp * kRows + half * 8 + line) * kPitch + (j + t) * 8 + part * 2) = {
+                sums[t][half / 2][half % 2 * 2], sums[t][half / 2][half % 2 * 2 + 1]};
     }
     syncThreads<1, kThreads>();
     // a warp has a row of the group, a lane two words of it
@@ -185,6 +212,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1) vocabularyKernel(const __gri
         const float2 one = *reinterpret_cast<const float2*>(partial + (w * kRows + row) * kPitch + lane * 2);
         sum.x += one.x, sum.y += one.y;
       }
+      if (PACKED) sum = {fmaf(sum.x, powers.x, 0.0f), fmaf(sum.y, powers.y, 0.0f)};  // a word of zeros has the power 0, and no −0
       if (lane / 4 < own)
         reinterpret_cast<unsigned*>(static_cast<Number*>(a.logits) + row * a.words + group * kGroupWords)[lane] =
             pack<Number>(sum.x, sum.y);
@@ -194,16 +222,23 @@ __global__ void __launch_bounds__(kThreads + 32, 1) vocabularyKernel(const __gri
 #endif
 }
 
-template <int INPUTS, int HALVES>
+template <int INPUTS, int HALVES, bool PACKED>
 void launch(const VocabularyArgs& a, cudaStream_t stream) {
-  launchWithMemory(vocabularyKernel<INPUTS, HALVES>, dim3(static_cast<unsigned>(multiprocessorsOfDevice())), kThreads + 32, 1,
-                   Layout<INPUTS, HALVES>::kBytes, stream, a);
+  launchWithMemory(vocabularyKernel<INPUTS, HALVES, PACKED>, dim3(static_cast<unsigned>(multiprocessorsOfDevice())), kThreads + 32, 1,
+                   Layout<INPUTS, HALVES, PACKED>::kBytes, stream, a);
+}
+template <int INPUTS, int HALVES>
+void launchKind(const VocabularyArgs& a, cudaStream_t stream) {
+  if (a.packed != nullptr)
+    launch<INPUTS, HALVES, true>(a, stream);
+  else
+    launch<INPUTS, HALVES, false>(a, stream);
 }
 template <int INPUTS>
 void launchRows(const VocabularyArgs& a, cudaStream_t stream) {
-  if (a.rows <= 8) return launch<INPUTS, 1>(a, stream);
-  if (a.rows <= 16) return launch<INPUTS, 2>(a, stream);
-  if constexpr (INPUTS == 1024) launch<INPUTS, 4>(a, stream);  // wider ones would need too many registers
+  if (a.rows <= 8) return launchKind<INPUTS, 1>(a, stream);
+  if (a.rows <= 16) return launchKind<INPUTS, 2>(a, stream);
+  if constexpr (INPUTS == 1024) launchKind<INPUTS, 4>(a, stream);  // wider ones would need too many registers
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ struct VocabularyArgs {
   void* logits;  // [rows, words]
   int64_t rows, inputs, words;
   float eps;
+  const void* packed;  // the weight in 12 bits (packed/pack.h), which is read instead; or null
 };
 
 /** Whether the device and the shape are supported. */

@@ -1,17 +1,20 @@
 /**
  * The weights that a sampler decodes with: those of a request's adapter, how often they were written to, the copies in which
- * adapters are merged, and those in bf16.
+ * adapters are merged, those in bf16, and those in 12 bits.
  */
 import { aten, freeBytes, type Tensor } from '../tensor/index.ts';
 import { MergedWeights } from './decoder/merged.ts';
 import { HalfWeights } from './half-weights.ts';
 import type { Model } from './model.ts';
+import { PackedWeights } from './packed-weights.ts';
 
 export class DecodingWeights {
   readonly #model: Model;
   #gathered: { arrangement: number; weights: readonly Tensor[] } | null = null;
   #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
   #halves: HalfWeights | null = null;
+  #packed: { copies: PackedWeights | null; arrangement: number; rows: number } | null = null;
+  #packings = 0;
 
   constructor(model: Model) {
     this.#model = model;
@@ -60,9 +63,37 @@ export class DecodingWeights {
     return this.#halves;
   }
 
-  /** Bytes of the copies in bf16. */
-  get halfBytes(): number {
-    return this.#halves?.bytes ?? 0;
+  /**
+   * The copies in 12 bits for steps of so many rows, for the weights as they are now. They stay where later steps have more rows; where there
+   * are none, it is tried again for fewer rows.
+   */
+  packed(rows: number): PackedWeights | null {
+    const { decoder } = this.#model;
+    if (this.#packed !== null && this.#packed.arrangement !== decoder.arrangement) this.#dropPacked();
+    if (this.#packed !== null && (this.#packed.copies !== null || rows >= this.#packed.rows)) {
+      if (this.#packed.copies?.refresh() === false) this.#packings++;
+      return this.#packed.copies;
+    }
+    const copies = PackedWeights.of(decoder, this.merged(), rows, freeBytes(decoder.device));
+    if (copies !== null) this.#packings++;
+    this.#packed = { copies, arrangement: decoder.arrangement, rows };
+    return copies;
+  }
+
+  /** Changes where other matrices than before have copies in 12 bits: a plan that was made before is no longer valid. */
+  get packings(): number {
+    return this.#packings;
+  }
+
+  /** Bytes of the copies in bf16 and in 12 bits. */
+  get copyBytes(): number {
+    return (this.#halves?.bytes ?? 0) + (this.#packed?.copies?.bytes ?? 0);
+  }
+
+  #dropPacked(): void {
+    if (this.#packed?.copies) this.#packings++;
+    this.#packed?.copies?.dispose();
+    this.#packed = null;
   }
 
   #writes(): number {
@@ -85,5 +116,6 @@ export class DecodingWeights {
     this.#merged = null;
     this.#halves?.dispose();
     this.#halves = null;
+    this.#dropPacked();
   }
 }

@@ -34,7 +34,7 @@ namespace {
 
 using namespace narrowed;
 
-constexpr int kMostRows = 32, kMostRowsOfOthers = 16;
+constexpr int kMostRows = 32, kMostRowsOfOthers = 16, kMostPackedRows = 16;
 constexpr int kSlot = 16 << 10, kRings = 198 << 10, kUnderWay = 64 << 10;  // bytes
 constexpr int kMostChunks = 8;  // of a slot
 
@@ -73,10 +73,10 @@ int chunksOf(const WideProductArgs& a, const Division& division) {
   return chunks;
 }
 
-template <int PARTS, int TILES, int N, Form FORM>
+template <int PARTS, int TILES, int N, Form FORM, bool PACKED = false>
 void launch(const WideProductArgs& a, const Division& division, cudaStream_t stream) {
-  const int chunks = chunksOf(a, division), stages = static_cast<int>(a.inputs) / kChunk / kSplits / chunks;
-  const int wBytes = chunks * division.wRows * kChunk * 2, xBytes = chunks * N * kChunk * 2;
+  const int chunks = PACKED ? 1 : chunksOf(a, division), stages = static_cast<int>(a.inputs) / kChunk / kSplits / chunks;
+  const int wBytes = PACKED ? packedChunk(division.units) : chunks * division.wRows * kChunk * 2, xBytes = chunks * N * kChunk * 2;
   // A warpgroup gives a slot back when it has begun with its next one, so each has at least two. A slot that is used again always has the
   // same warpgroup: a barrier tells a phase from the one before only, so another warpgroup that is ahead might take an earlier phase for its own.
   constexpr int kGroups = groupsOf(PARTS), kFewest = 2 * kGroups;
@@ -87,12 +87,15 @@ void launch(const WideProductArgs& a, const Division& division, cudaStream_t str
   constexpr int kJoined = bytesOfJoined(PARTS, TILES, N);
   const int xSlots = slotsIn((kRings - kJoined) / (PARTS * wBytes + xBytes) * xBytes, xBytes, stages);
   // The last tile's products read on after the ring, where a tile has less than 64 rows.
-  const int beyond = TILES * 64 * kChunk * 2 - wBytes / chunks;
+  const int beyond = PACKED ? 0 : TILES * 64 * kChunk * 2 - wBytes / chunks;
   const int others = std::max(beyond, xSlots * xBytes + kJoined);
-  const int wSlots = slotsIn(kRings - others, wBytes, stages * PARTS);
+  // x's ring is at a multiple of 1,024 bytes
+  const int wSlots = PACKED ? slotsIn(kRings - others, wBytes, stages * PARTS) / 8 * 8 : slotsIn(kRings - others, wBytes, stages * PARTS);
   const auto numbers = [](const void* of) { return static_cast<const Number*>(of); };
   const NarrowArgs args{numbers(a.bias),
                         numbers(a.nextNorm),
+                        PACKED ? static_cast<const char*>(a.packed) + packedCellsAt(2 * a.outputs) : nullptr,
+                        static_cast<const float*>(a.packed),
                         static_cast<Number*>(a.y),
                         static_cast<Number*>(a.normed),
                         a.squaresOfX,
@@ -110,8 +113,9 @@ void launch(const WideProductArgs& a, const Division& division, cudaStream_t str
                         std::min(wSlots, std::max(2, kUnderWay / wBytes))};
   const CUtensorMap weights = FORM == Form::Gated ? mapOfGates(a.weight, a.outputs, a.inputs, division.units, chunks)
                                                   : mapOfRows(a.weight, a.outputs, a.inputs, division.wRows, chunks);
-  launchWithMemory(narrowKernel<PARTS, TILES, N, FORM>, dim3(static_cast<unsigned>(division.clusters * kSplits)), threadsOf(PARTS), kSplits,
-                   static_cast<size_t>(wSlots * wBytes + others), stream, args, weights, mapOfRows(a.x, a.rows, a.inputs, N, chunks));
+  launchWithMemory(narrowKernel<PARTS, TILES, N, FORM, PACKED>, dim3(static_cast<unsigned>(division.clusters * kSplits)),
+                   threadsOf(PARTS, PACKED), kSplits, static_cast<size_t>(wSlots * wBytes + others), stream, args, weights,
+                   mapOfRows(a.x, a.rows, a.inputs, N, chunks));
 }
 
 template <int PARTS, int TILES, Form FORM>
@@ -158,12 +162,20 @@ bool narrowProductFits(Kind kind, const WideProductArgs& a) {
 
 int64_t narrowProductParts(const WideProductArgs& a) { return upTo(divisionOf(a).clusters, 4) * 4; }
 
+PackArgs narrowPacking(const WideProductArgs& a) {
+  const Division division = divisionOf(a);
+  if (!a.gated || division.parts != 3 || a.rows > kMostPackedRows) return {};
+  return {a.weight, nullptr, nullptr, 2 * a.outputs, a.inputs, division.units, static_cast<int64_t>(division.clusters) * division.parts};
+}
+
 void launchNarrowProduct(const WideProductArgs& a, cudaStream_t stream) {
   const Division division = divisionOf(a);
   if (a.add) return launchTiles<Form::Add>(a, division, stream);
   if (!a.gated) return launchTiles<Form::Plain>(a, division, stream);
   if (division.parts == 1) return launchRows<1, 2, Form::Gated>(a, division, stream);
   if (division.parts == 2) return launchRows<2, 2, Form::Gated>(a, division, stream);
+  if (a.packed != nullptr && a.rows <= 8) return launch<3, 2, 8, Form::Gated, true>(a, division, stream);
+  if (a.packed != nullptr && a.rows <= kMostPackedRows) return launch<3, 2, 16, Form::Gated, true>(a, division, stream);
   launchRows<3, 2, Form::Gated>(a, division, stream);
 }
 
@@ -172,6 +184,7 @@ void launchNarrowProduct(const WideProductArgs& a, cudaStream_t stream) {
 namespace attune {
 bool narrowProductFits(Kind, const WideProductArgs&) { return false; }
 int64_t narrowProductParts(const WideProductArgs&) { return 0; }
+PackArgs narrowPacking(const WideProductArgs&) { return {}; }
 void launchNarrowProduct(const WideProductArgs&, cudaStream_t) {}
 }  // namespace attune
 #endif

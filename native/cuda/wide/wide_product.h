@@ -21,6 +21,7 @@ struct WideProductArgs {
   void* normed;
   float* squaresOfY;
   const WideProductArgs* next;  // the product that follows, which fits; or null
+  const void* packed;  // of narrow_product.cu: the weight in 12 bits, in its groups (packed/pack.h), read instead; or null
 };
 
 bool wideProductFits(Kind kind, const WideProductArgs& args);

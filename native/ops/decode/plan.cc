@@ -49,6 +49,7 @@ class Parts {
       const Tensor weight = tensor(name + ".weight");
       TORCH_CHECK(weight.dim() == 2, "the plan's ", name, " is not a matrix");
       Linear plain{weight, optional(name + ".bias"), nullptr, weight.detach().t(), optional(name + ".halves")};
+      plain.packed = optional(name + ".packed");
       if (plain.halves.defined()) plain.writes = weight._version();
       return plain;
     }
@@ -173,16 +174,26 @@ bool isUniform(const DecodePlan& plan) {
     return !halves.defined() || (weight.device().is_cpu() && weight.scalar_type() == at::kFloat && halves.device().is_cpu() &&
                                  halves.scalar_type() == at::kBFloat16 && halves.is_contiguous() && halves.sizes() == weight.sizes());
   };
+  const auto packedFits = [](const Linear& linear, bool gates) {
+    if (!linear.packed.defined()) return true;
+#ifdef ATTUNE_KERNELS
+    return linear.packed.scalar_type() == at::kByte && linear.packed.is_contiguous() && linear.packed.device() == linear.weight.device() &&
+           linear.packed.numel() == cudaPackedBytes(linear.weight, gates, 1);
+#else
+    return false;
+#endif
+  };
   const auto bothFit = [&](const Linear& linear) {
     return fits(linear.bias) && (linear.quantised ? quantisedFits(*linear.quantised) : fits(linear.weight)) &&
            halvesFit(linear.halves, linear.weight);
   };
   for (const Tensor* table : {&plan.cosines, &plan.sines, &plan.tables})
     if (table->defined() && (!table->is_contiguous() || table->device() != plan.embedding.device())) return false;
-  return fits(plan.embedding) && fits(plan.finalNorm) && bothFit(plan.head) &&
+  return fits(plan.embedding) && fits(plan.finalNorm) && bothFit(plan.head) && packedFits(plan.head, false) &&
          std::all_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {
            return fits(layer.attentionNorm) && fits(layer.mlpNorm) && fits(layer.qNorm) && fits(layer.kNorm) && bothFit(layer.qkv) &&
-                  bothFit(layer.out) && bothFit(layer.up) && bothFit(layer.down) && cacheLayerFits(layer.cache, plan.embedding);
+                  bothFit(layer.out) && bothFit(layer.up) && packedFits(layer.up, true) && bothFit(layer.down) &&
+                  cacheLayerFits(layer.cache, plan.embedding);
          });
 }
 

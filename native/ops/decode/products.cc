@@ -90,6 +90,7 @@ WideProductArgs argumentsOf(const Linear& linear, int64_t rows, bool gated, bool
   args.outputs = linear.outputs() / (gated ? 2 : 1);
   args.gated = gated;
   args.add = add;
+  args.packed = pointer(linear.packed);
   return args;
 }
 WideProductArgs argumentsOf(const Linear& linear, const Tensor& x, bool gated, bool add, Tensor& y) {
@@ -123,7 +124,8 @@ bool wideProductsTake(const DecodePlan& plan, int64_t rows) {
 }
 
 // narrow_product.cu, which takes as few rows, prepares norms in another way: one kind of kernels takes all of a layer's products
-StepProducts::StepProducts(const DecodePlan& plan, Tensor& x) : plan_(plan), x_(x), isWide_(x.size(0) > 32 || wideProductsTake(plan, x.size(0))) {}
+StepProducts::StepProducts(const DecodePlan& plan, Tensor& x)
+    : plan_(plan), x_(x), isWide_(x.size(0) > 32 || wideProductsTake(plan, x.size(0))) {}
 
 void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, Tensor& y, const Following& then) {
   const FewRowsProduct given{x_, linear.weight, linear.bias, norm, plan_.eps, gated, false};

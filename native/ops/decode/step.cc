@@ -108,8 +108,7 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[
   }
   const auto by = [&](const auto* weights) {
     using W = std::remove_const_t<std::remove_pointer_t<decltype(weights)>>;
-    skinnyProduct(
-        SkinnyProduct<T, W>{x.data_ptr<T>(), weights, bias, y.data_ptr<T>(), x.size(0), linear.inputs(), linear.outputs(), add});
+    skinnyProduct(SkinnyProduct<T, W>{x.data_ptr<T>(), weights, bias, y.data_ptr<T>(), x.size(0), linear.inputs(), linear.outputs(), add});
   };
   if (readsHalves(linear, x.size(0)))
     by(linear.halves.data_ptr<at::BFloat16>());
@@ -198,7 +197,7 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     products.addTo(layer.down, active, next != nullptr ? next->attentionNorm : Tensor(), {next != nullptr ? &next->qkv : nullptr});
   }
   if (!plan.head.bias.defined()) {
-    const Tensor logits = cudaVocabulary(x, plan.finalNorm, plan.finalEps, plan.head.weight);
+    const Tensor logits = cudaVocabulary(x, plan.finalNorm, plan.finalEps, plan.head.weight, plan.head.packed);
     if (logits.defined()) return logits;
   }
   const Tensor hidden = normedCuda(x, plan.finalNorm, plan.finalEps);

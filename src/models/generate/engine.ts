@@ -44,6 +44,10 @@ export class Engine {
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
+  /** `weights.packings` when the graph was made. */
+  #packings = 0;
+  /** Rows of the batch that was announced. */
+  #batchRows: number | null = null;
   #prompts: PromptGraphs | null = null;
   #reader: PromptReader | null = null;
   #service: boolean;
@@ -68,6 +72,10 @@ export class Engine {
   }
   get cacheBytes(): number {
     return this.#cache === null ? 0 : cacheBytes(this.#model.decoder.spec, this.#cache, this.#cacheKind);
+  }
+  /** Rows of most steps: a service has often one. */
+  get #usualRows(): number {
+    return this.#service ? 1 : (this.#batchRows ?? this.#cache?.slots ?? 1);
   }
   get #cacheKind(): CacheKind {
     const { dtype, device } = this.#model.decoder;
@@ -101,6 +109,7 @@ export class Engine {
    */
   beginBatch(slots: number, length: number): void {
     this.#service = false;
+    this.#batchRows = slots;
     const isSame = this.#cache?.slots === slots && this.#cache.length === blocksFor(length) * BLOCK;
     if (!isSame && this.#model.decoder.device === 'cpu') this.dispose();
   }
@@ -274,7 +283,10 @@ export class Engine {
    */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean; milliseconds: number }): void {
     this.#cache?.upload();
-    if (options.graphs) this.weights.merged(); // adapters that take turns are not merged
+    if (options.graphs) {
+      this.weights.merged(); // adapters that take turns are not merged
+      this.weights.packed(this.#usualRows);
+    }
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
       this.#graph?.forget(); // its rows' tokens on the device fall behind
@@ -323,12 +335,15 @@ export class Engine {
   #graphOf(): GraphDecoder | null {
     const { decoder } = this.#model;
     if (!isRecorded(decoder.device) || this.#cache === null) return null;
-    // A graph captured before adapters were put on, taken off or merged is no longer valid.
-    if (this.#graph !== null && this.#graph.arrangement !== decoder.arrangement) {
-      this.#graph.dispose();
-      this.#graph = null;
-    }
-    this.#graph ??= new GraphDecoder(decoder, this.#cache, () => this.weights.merged());
+    // A graph captured before adapters were put on, taken off or merged is no longer valid, nor is one that reads other packed copies.
+    const isValid = this.#graph?.arrangement === decoder.arrangement && this.#packings === this.weights.packings;
+    if (!isValid) this.#graph?.dispose();
+    if (isValid && this.#graph !== null) return this.#graph;
+    this.#packings = this.weights.packings;
+    this.#graph = new GraphDecoder(decoder, this.#cache, () => ({
+      merged: this.weights.merged(),
+      packed: this.weights.packed(this.#usualRows),
+    }));
     return this.#graph;
   }
 

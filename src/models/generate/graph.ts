@@ -17,9 +17,9 @@ import {
   zeros,
 } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
-import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache/cache.ts';
 import { DrawnTokens } from './drawn-tokens.ts';
+import type { PlanCopies } from './plan.ts';
 import type { Row } from './row.ts';
 import { type RuleTensors, sampleAndAdvance } from './sampling.ts';
 import { Stepper } from './stepper.ts';
@@ -79,11 +79,11 @@ export class GraphDecoder {
   /** By their number of rows. */
   readonly #graphs = new Map<number, Graphs>();
 
-  constructor(decoder: Decoder, cache: KvCache, merged: () => MergedWeights | null = () => null) {
+  constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
     const { device } = decoder;
     const { slots } = cache;
     this.arrangement = decoder.arrangement;
-    this.#stepper = new Stepper(decoder, cache, () => ({ merged: merged() }));
+    this.#stepper = new Stepper(decoder, cache, copies);
     this.#recorder = new Recorder(device);
     this.#cache = cache;
     this.#state = new GraphRows(slots, device);

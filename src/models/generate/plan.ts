@@ -12,6 +12,7 @@ import type { Layer } from '../decoder/layer.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { Projection } from '../decoder/projection.ts';
 import type { HalfWeights } from '../half-weights.ts';
+import type { PackedWeights } from '../packed-weights.ts';
 import type { KvCache } from './cache/cache.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
 
@@ -23,6 +24,8 @@ export interface PlanCopies {
   fast?: FastWeights | null;
   /** In bf16, of matrices that have no other numbers; asked for where there is a plan. */
   halves?: () => HalfWeights | null;
+  /** In 12 bits, of those that CUDA kernels for few rows read; kept in step with their matrices for as long as the plan is used. */
+  packed?: PackedWeights | null;
 }
 
 /** The rows of one step: the newest token of each, its position, and its slot of the cache. */
@@ -192,7 +195,7 @@ function isPlainLayer({ weights, projections }: Layer, eps: number | undefined, 
 export function planParts(
   decoder: Decoder,
   cache: KvCache,
-  { merged, fast, halves }: PlanCopies = {},
+  { merged, fast, halves, packed }: PlanCopies = {},
 ): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
   const { spec, weights, layers } = decoder;
   const head = fast?.head() ?? null;
@@ -203,6 +206,7 @@ export function planParts(
     finalNorm: weights.finalNorm.weight,
     'head.weight': head === null ? decoder.headWeight : null,
     'head.halves': head === null ? exact?.copyOf(decoder.headWeight) : null,
+    'head.packed': head === null ? packed?.copyOf(decoder.headWeight) : null,
     'head.bias': weights.head?.bias,
     tables: cache.tables,
     cos: rope?.cos,
@@ -230,7 +234,9 @@ export function planParts(
     const matrices: Record<string, Projection> = { qkv: own.qkv, out: own.out, up: own.up, down: own.down };
     for (const [name, matrix] of Object.entries(matrices)) {
       const { weight, quantised, bias } = matrix;
-      tensors[`${at}${name}.weight`] = merged?.weightOf(matrix) ?? weight;
+      const read = merged?.weightOf(matrix) ?? weight;
+      tensors[`${at}${name}.weight`] = read;
+      tensors[`${at}${name}.packed`] = packed?.copyOf(read);
       tensors[`${at}${name}.halves`] = exact?.copyOf(weight);
       tensors[`${at}${name}.bias`] = bias;
       if (quantised !== null) addQuantised(`${at}${name}`, quantised);

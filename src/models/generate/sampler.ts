@@ -85,7 +85,7 @@ export class Sampler {
   /** The size of the cache that these requests would get: known, and bounded, before anything starts. */
   plan(requests: readonly GenerationRequest[]): CacheSize & { bytes: number } {
     if (this.#disposed) throw new SamplerDisposedError('This sampler was disposed: make another one.');
-    const held = this.cacheBytes + this.#engine.weights.halfBytes; // both are freed before there is another cache
+    const held = this.cacheBytes + this.#engine.weights.copyBytes; // both are freed before there is another cache
     return plannedCache(this.#model.decoder, this.#options, requests, held);
   }
 
