@@ -19,6 +19,10 @@
 // into the L2 cache (1 to 3); W in pieces of 8 KB (1 to 2); clusters of four (not all are there at once); sums of squares in rows of their
 // parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3),
 // and wide_product.cu up to 32 (28.2, here 32.1).
+//
+// Gates in three parts may be packed (packed/cells.cuh): those of 4B take 19.0 and 19.9 µs at 1 and 16 rows, plain 24.6 and 25.4. Each of eight
+// warps puts together the cells of a unit of each part, three side by side (one after the other 23.2), and multiplies them by itself: wgmma would
+// have W in registers, too, which then wait for it (35.5).
 #include "cuda/narrow/narrow_product.h"
 
 #include <algorithm>
