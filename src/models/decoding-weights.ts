@@ -14,7 +14,7 @@ export class DecodingWeights {
   #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
   #halves: HalfWeights | null = null;
   #packed: { copies: PackedWeights | null; arrangement: number; rows: number } | null = null;
-  #packings = 0;
+  #changes = 0;
 
   constructor(model: Model) {
     this.#model = model;
@@ -45,7 +45,7 @@ export class DecodingWeights {
   merged(): MergedWeights | null {
     const { decoder } = this.#model;
     if (this.#merged?.arrangement !== decoder.arrangement) {
-      this.#merged?.copies?.dispose();
+      this.#dropMerged();
       this.#merged = {
         copies: MergedWeights.of(decoder, () => this.#writes(), freeBytes(decoder.device)),
         arrangement: decoder.arrangement,
@@ -71,29 +71,48 @@ export class DecodingWeights {
     const { decoder } = this.#model;
     if (this.#packed !== null && this.#packed.arrangement !== decoder.arrangement) this.#dropPacked();
     if (this.#packed !== null && (this.#packed.copies !== null || rows >= this.#packed.rows)) {
-      if (this.#packed.copies?.refresh() === false) this.#packings++;
+      this.#refreshPacked(this.#packed.copies);
       return this.#packed.copies;
     }
     const copies = PackedWeights.of(decoder, this.merged(), rows, freeBytes(decoder.device));
-    if (copies !== null) this.#packings++;
+    if (copies !== null) this.#changes++;
     this.#packed = { copies, arrangement: decoder.arrangement, rows };
     return copies;
   }
 
-  /** Changes where other matrices than before have copies in 12 bits: a plan that was made before is no longer valid. */
-  get packings(): number {
-    return this.#packings;
+  /** Changes where a merged copy or one in 12 bits is another one than before, or gone: a plan that was made with it is no longer valid. */
+  get changes(): number {
+    return this.#changes;
   }
 
-  /** Bytes of the copies in bf16 and in 12 bits. */
+  /** Bytes of all copies. */
   get copyBytes(): number {
-    return (this.#halves?.bytes ?? 0) + (this.#packed?.copies?.bytes ?? 0);
+    const copies = [this.#merged?.copies, this.#halves, this.#packed?.copies];
+    return copies.reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
+  }
+
+  #refreshPacked(copies: PackedWeights | null): void {
+    try {
+      if (copies?.refresh() === false) this.#changes++;
+    } catch (error) {
+      this.#dropPacked();
+      throw error;
+    }
   }
 
   #dropPacked(): void {
-    if (this.#packed?.copies) this.#packings++;
+    if (this.#packed?.copies) this.#changes++;
     this.#packed?.copies?.dispose();
     this.#packed = null;
+  }
+
+  #dropMerged(): void {
+    if (this.#merged?.copies) {
+      this.#changes++;
+      this.#dropPacked(); // copies of these copies
+      this.#merged.copies.dispose();
+    }
+    this.#merged = null;
   }
 
   #writes(): number {
@@ -112,10 +131,9 @@ export class DecodingWeights {
 
   /** Frees the copies; they are made again when they are needed. */
   dispose(): void {
-    this.#merged?.copies?.dispose();
-    this.#merged = null;
+    this.#dropMerged();
+    this.#dropPacked();
     this.#halves?.dispose();
     this.#halves = null;
-    this.#dropPacked();
   }
 }

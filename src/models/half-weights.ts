@@ -5,9 +5,7 @@
  */
 import { aten, freeBytes, keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
 import type { Decoder } from './decoder/decoder.ts';
-
-/** Of the free memory; the rest is left to others. */
-const SHARE = 1 / 4;
+import { SHARE_OF_COPIES } from './decoder/share.ts';
 
 export class HalfWeights {
   readonly #decoder: Decoder;
@@ -46,7 +44,7 @@ export class HalfWeights {
       const writes = aten<number>('attune::count_writes', [matrix]);
       if (this.#copies.get(matrix)?.writes === writes) continue;
       this.#forget(matrix);
-      room ??= (freeBytes('cpu') - promised) * SHARE;
+      room ??= (freeBytes('cpu') - promised) * SHARE_OF_COPIES;
       const bytes = 2 * matrix.numel;
       if (bytes > room) continue;
       const copy = scope(() => {

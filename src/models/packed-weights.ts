@@ -1,19 +1,17 @@
 /**
  * Copies in 12 bits a weight, with nothing lost, of matrices that decoding on CUDA reads in steps of few rows: such a step takes as long as reading its
  * weights takes, and three quarters of the bytes give the same bits (native/cuda/packed/cells.cuh). The vocabulary's matrix and wide gates have kernels for
- * them. Steps of more rows, prompts and training read the matrices themselves.
+ * them. Steps of more rows, prompts and training read the matrices themselves. A matrix that training changes has no copy: its gradients and moments
+ * need the memory.
  */
 import { aten, empty, keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
 import type { Decoder } from './decoder/decoder.ts';
 import type { MergedWeights } from './decoder/merged.ts';
-
-/** Of the free memory; the rest is left to others. */
-const SHARE = 1 / 4;
+import { isPlain } from './decoder/plain.ts';
+import { SHARE_OF_COPIES } from './decoder/share.ts';
 
 export class PackedWeights {
   readonly #copies = new Map<Tensor, { copy: Tensor; gates: boolean; writes: number }>();
-  /** Of weights that can no longer be packed: recorded steps may still read them. */
-  readonly #retired: Tensor[] = [];
   #writes = 0;
 
   private constructor() {}
@@ -21,15 +19,21 @@ export class PackedWeights {
   /** Those that steps of so many rows would read; null where that is none, or where there is no room for them. */
   static of(decoder: Decoder, merged: MergedWeights | null, rows: number, freeBytes: number): PackedWeights | null {
     if (!decoder.device.startsWith('cuda') || decoder.dtype !== 'bfloat16' || decoder.residence !== null) return null;
+    if (!isPlain(decoder, merged)) return null; // nothing would read them
     const wanted = [...matricesOf(decoder, merged)].flatMap(({ matrix, gates }) => {
       const bytes = aten<number>('attune::packed_bytes', matrix, gates, rows);
       return bytes > 0 ? [{ matrix, gates, bytes }] : [];
     });
     const bytes = wanted.reduce((sum, each) => sum + each.bytes, 0);
-    if (bytes === 0 || bytes > freeBytes * SHARE) return null;
+    if (bytes === 0 || bytes > freeBytes * SHARE_OF_COPIES) return null;
     const packed = new PackedWeights();
-    for (const each of wanted) packed.#add(each);
-    packed.#writes = writesOf(packed.#copies.keys());
+    try {
+      for (const each of wanted) packed.#add(each);
+      packed.#writes = writesOf(packed.#copies.keys());
+    } catch (error) {
+      packed.dispose();
+      throw error;
+    }
     return packed;
   }
 
@@ -39,13 +43,13 @@ export class PackedWeights {
 
   /** Bytes of all copies. */
   get bytes(): number {
-    return [...this.#copies.values()]
-      .map(({ copy }) => copy)
-      .concat(this.#retired)
-      .reduce((sum, { numel }) => sum + numel, 0);
+    return this.#copies.values().reduce((sum, { copy }) => sum + copy.numel, 0);
   }
 
-  /** Packs the matrices again that were written to. False where one can no longer be packed: steps that read its copy are no longer valid. */
+  /**
+   * Packs the matrices again that were written to. False where one can no longer be packed: recorded steps that read its copy hold its memory, and
+   * are no longer valid. After an error no copy is.
+   */
   refresh(): boolean {
     const writes = writesOf(this.#copies.keys());
     if (writes === this.#writes) return true;
@@ -56,7 +60,7 @@ export class PackedWeights {
       held.writes = now;
       if (pack(matrix, held.gates, held.copy)) continue;
       this.#copies.delete(matrix);
-      this.#retired.push(held.copy);
+      held.copy.dispose();
     }
     this.#writes = writesOf(this.#copies.keys());
     return this.#copies.size === before;
@@ -70,18 +74,17 @@ export class PackedWeights {
 
   dispose(): void {
     for (const { copy } of this.#copies.values()) copy.dispose();
-    for (const copy of this.#retired.splice(0)) copy.dispose();
     this.#copies.clear();
   }
 }
 
-/** The matrices that have kernels for packed weights, where their shape fits: as decoding reads them. */
+/** The matrices that have kernels for packed weights, where their shape fits, and are not trained: as decoding reads them. */
 function* matricesOf(decoder: Decoder, merged: MergedWeights | null): Generator<{ matrix: Tensor; gates: boolean }> {
-  const { weights, layers } = decoder;
-  if (weights.lm) yield { matrix: decoder.headWeight, gates: false };
+  const { weights, layers, headWeight } = decoder;
+  if (!weights.head?.bias && !headWeight.requiresGrad) yield { matrix: headWeight, gates: false };
   for (const { weights: own } of layers) {
     const matrix = merged?.weightOf(own.up) ?? own.up.weight;
-    if (matrix !== null) yield { matrix, gates: true };
+    if (matrix !== null && !matrix.requiresGrad) yield { matrix, gates: true };
   }
 }
 

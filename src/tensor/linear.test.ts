@@ -1,4 +1,5 @@
-/** linear of few rows: products of our own on the CPU, whose loops differ with the number of rows and with sizes that are no whole vectors. */
+/** linear: products of our own on the CPU, whose loops differ with the number of rows and with sizes that are no whole vectors. */
+import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { linear, randn, seed, setThreads, type Tensor, threads } from './index.ts';
 
@@ -9,7 +10,7 @@ const largest = (tensor: Tensor) => tensor.abs().max().item() as number;
 /** What a result in bf16 may be off by its own rounding, of its size. */
 const rounding = { float32: 0, bfloat16: 2 ** -8 };
 
-describe('linear of few rows', () => {
+describe('linear', () => {
   const sizes = [
     [1, 1],
     [3, 16],
@@ -43,25 +44,35 @@ describe('linear of few rows', () => {
     },
   );
 
-  // 1,024 inputs: kPassInputs of native/cpu/skinny/inputs.cc are 64 rows of them
+  // 1,024 inputs: kPassInputs of native/cpu/skinny/inputs.cc are 64 rows of them; 240 rows are a pass of many.h
+  const hasAvx512 = process.arch === 'x64' && /\bavx512f\b/.test(readFileSync('/proc/cpuinfo', 'utf8'));
+  const parts: [first: number, count: number][] = [
+    [0, 1],
+    [63, 5],
+    [270, 31],
+    [3, 49],
+    [5, 129],
+    [60, 241],
+  ];
   it.each([
+    [1, 3],
     [40, 130],
     [33, 1024],
+    [77, 2050],
   ])(
-    '%i outputs of %i inputs: hundreds of rows of f32 are the same to rounding, on ARM to the bit',
+    '%i outputs of %i inputs: hundreds of rows of f32 are the same to rounding, where all products are ours to the bit',
     (outputs, inputs) => {
       seed(outputs);
-      const [x, weight] = [randn([301, inputs]), randn([outputs, inputs])];
-      const together = linear(x, weight);
-      for (const [first, count] of [
-        [0, 1],
-        [63, 5],
-        [270, 31],
-      ] as const) {
-        const few = linear(x.narrow(0, first, count), weight);
-        const [found, expected] = [few, together.narrow(0, first, count)];
-        if (process.arch === 'arm64') expect(found.numbers()).toEqual(expected.numbers());
-        expect(largest(found.sub(expected))).toBeLessThan(1e-6 * inputs);
+      const [x, weight, bias] = [randn([301, inputs]), randn([outputs, inputs]), randn([outputs])];
+      const together = linear(x, weight, bias);
+      const expected = linear(x.to('float64'), weight.to('float64'), bias.to('float64'));
+      expect(largest(together.to('float64').sub(expected))).toBeLessThan(1e-6 * inputs);
+      const isOurs = process.arch === 'arm64' ? inputs <= 1024 : !hasAvx512;
+      for (const [i, [first, count]] of parts.entries()) {
+        setThreads([1, 2, 3][i % 3] as number);
+        const [found, all] = [linear(x.narrow(0, first, count), weight, bias), together.narrow(0, first, count)];
+        if (isOurs) expect(found.numbers()).toEqual(all.numbers());
+        expect(largest(found.sub(all))).toBeLessThan(1e-6 * inputs);
       }
     },
   );

@@ -23,7 +23,7 @@
 
 namespace attune {
 
-constexpr int64_t kGroup = kWidth == 16 ? 32 : 16;  // rows processed together
+constexpr int64_t kGroup = kWidth == 16 ? 32 : kWidth == 8 ? 24 : 16;  // rows processed together
 constexpr int64_t kBlock = 16;  // columns whose weights stay in the L1 cache while all groups of rows use them
 constexpr int kMost = kGroup / kWidth;
 
@@ -185,6 +185,38 @@ struct Group {
   int64_t row, rows;
 };
 
+// Writes the outputs of a group for some columns, whose sums are [COLUMNS][lanes].
+template <int COLUMNS, int VECTORS>
+void finish(const SkinnyProduct<float>& p, const Group& group, int64_t column, const float* values) {
+  constexpr int64_t lanes = VECTORS * kWidth;
+  float* y = p.y + group.row * p.n + column;
+  if constexpr (COLUMNS >= 4) {
+#pragma GCC unroll 4
+    for (int at = 0; at < lanes; at += 4)
+#pragma GCC unroll 2
+      for (int c = 0; c < COLUMNS; c += 4) {
+        Quad part[4];
+        for (int j = 0; j < 4; j++) part[j] = quad(values + (c + j) * lanes + at);
+        transpose(part);
+        if (p.bias != nullptr)
+          for (int r = 0; r < 4; r++) part[r] += quad(p.bias + column + c);
+        float* to = y + at * p.n + c;
+        const int64_t rows = group.rows - at;
+        if (p.add)
+          for (int r = 0; r < 4 && r < rows; r++) part[r] += quad(to + r * p.n);
+        if (rows >= 4)
+          for (int r = 0; r < 4; r++) put(to + r * p.n, part[r]);
+        else
+          for (int r = 0; r < rows; r++) put(to + r * p.n, part[r]);
+      }
+  } else {
+    for (int64_t r = 0; r < group.rows; r++) {
+      const float value = values[r] + (p.bias == nullptr ? 0.0f : p.bias[column]);
+      y[r * p.n] = p.add ? y[r * p.n] + value : value;
+    }
+  }
+}
+
 template <typename Kind, int COLUMNS, int VECTORS>
 void tile(const SkinnyProduct<float>& p, const Group& group, int64_t column, const float* next) {
   constexpr int64_t lanes = VECTORS * kWidth;
@@ -219,33 +251,7 @@ void tile(const SkinnyProduct<float>& p, const Group& group, int64_t column, con
     for (int c = 0; c < COLUMNS; c++)
       for (int v = 0; v < VECTORS; v++) store(values[c] + v * kWidth, sums[c][v]);
   }
-
-  float* y = p.y + group.row * p.n + column;
-  if constexpr (COLUMNS >= 4) {
-#pragma GCC unroll 4
-    for (int at = 0; at < lanes; at += 4)
-#pragma GCC unroll 2
-      for (int c = 0; c < COLUMNS; c += 4) {
-        Quad part[4];
-        for (int j = 0; j < 4; j++) part[j] = quad(values[c + j] + at);
-        transpose(part);
-        if (p.bias != nullptr)
-          for (int r = 0; r < 4; r++) part[r] += quad(p.bias + column + c);
-        float* to = y + at * p.n + c;
-        const int64_t rows = group.rows - at;
-        if (p.add)
-          for (int r = 0; r < 4 && r < rows; r++) part[r] += quad(to + r * p.n);
-        if (rows >= 4)
-          for (int r = 0; r < 4; r++) put(to + r * p.n, part[r]);
-        else
-          for (int r = 0; r < rows; r++) put(to + r * p.n, part[r]);
-      }
-  } else {
-    for (int64_t r = 0; r < group.rows; r++) {
-      const float value = values[0][r] + (p.bias == nullptr ? 0.0f : p.bias[column]);
-      y[r * p.n] = p.add ? y[r * p.n] + value : value;
-    }
-  }
+  finish<COLUMNS, VECTORS>(p, group, column, values[0]);
 }
 
 // A few rows, for which reading the weights is the limit, have columns as their lanes, because most lanes of rows would be empty. Each sum is added

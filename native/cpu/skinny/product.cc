@@ -11,11 +11,14 @@
 
 #include "cpu/deal.h"
 #include "cpu/skinny/lanes.h"
+#include "cpu/skinny/many.h"
 
 namespace attune {
 namespace {
 
 using c10::BFloat16;
+
+constexpr int64_t kMostInPlace = 48;  // rows for which packing x once is worth it, and reading weights as they lie
 
 // What `few` takes: items of 32 bits.
 const SkinnyProduct<float>& asItems(const SkinnyProduct<float>& p) { return p; }
@@ -62,7 +65,7 @@ void product(const SkinnyProduct<float, W>& p) {
 
 }  // namespace
 
-void skinnyProduct(const SkinnyProduct<float>& p) { product<Floats>(p); }
+void skinnyProduct(const SkinnyProduct<float>& p) { p.m > kMostInPlace && takesAllRows(p.k) ? manyRows(p) : product<Floats>(p); }
 void skinnyProduct(const SkinnyProduct<float, BFloat16>& p) { product<Wide>(p); }
 
 }  // namespace attune

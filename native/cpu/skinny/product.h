@@ -10,12 +10,15 @@ namespace attune {
 inline bool isSkinny(int64_t m, int64_t k) { return m <= 48 || (m <= 128 && k <= 1024); }
 
 /**
- * Whether this product of f32 takes any number of rows. On ARM it is about as fast as BLAS up to 1,024 inputs; the bits of a row then never depend on
- * how many there are, as those of a prompt that is read alone or with others.
+ * Whether this product of f32 takes any number of rows, where it is about as fast as BLAS: on ARM up to 1,024 inputs, on x86 without AVX-512 always
+ * (many.h). The bits of a row then never depend on how many there are, as those of a prompt that is read alone or with others. With AVX-512 OpenBLAS
+ * keeps them, too.
  */
 inline bool takesAllRows([[maybe_unused]] int64_t k) {
 #if defined(__aarch64__)
   return k <= 1024;
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  return true;
 #else
   return false;
 #endif

@@ -38,7 +38,7 @@ namespace {
 
 using namespace narrowed;
 
-constexpr int kMostRows = 32, kMostRowsOfOthers = 16, kMostPackedRows = 16;
+constexpr int kMostRows = 32, kMostRowsOfOthers = 16;
 constexpr int kSlot = 16 << 10, kRings = 198 << 10, kUnderWay = 64 << 10;  // bytes
 constexpr int kMostChunks = 8;  // of a slot
 
@@ -155,7 +155,7 @@ bool isBest(const WideProductArgs& a) {
 
 bool narrowProductFits(Kind kind, const WideProductArgs& a) {
   const bool isHopper = majorOfDevice() == 9 && attributeOfDevice(cudaDevAttrComputeCapabilityMinor) == 0;
-  if (kind != Kind::BFloat16 || a.rows == 0 || a.rows > kMostRows || !isHopper || encoder() == nullptr) return false;
+  if (kind != Kind::BFloat16 || a.rows <= 0 || a.outputs <= 0 || a.rows > kMostRows || !isHopper || encoder() == nullptr) return false;
   const int64_t all = a.inputs / kChunk / kSplits;
   if (a.inputs % (kChunk * kSplits) != 0 || all < groupsOf(1) || a.outputs % kUnit != 0 || a.inputs * a.outputs >= INT32_MAX / 2)
     return false;

@@ -5,6 +5,8 @@
 
 namespace attune {
 
+constexpr int64_t kMostPackedRows = 16;  // for which there are kernels that read packed weights
+
 /** As those of wide_product.h, but that sums of squares are [rows, narrowProductParts]. */
 bool narrowProductFits(Kind kind, const WideProductArgs& args);
 int64_t narrowProductParts(const WideProductArgs& args);

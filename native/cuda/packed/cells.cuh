@@ -4,7 +4,8 @@
 // sign, four bits that say which exponent, and its seven other bits, with the row's exponents moved to 112 to 127: then four of the eight bits
 // are 0111 or follow from the four, and a register of two weights is put together in two instructions (`unpackEight`). A row's sums are
 // multiplied with the power of two that it was moved by, which is exact. Weights with other exponents are strays: a cell has room for a few,
-// which replace what was put together.
+// which replace what was put together. (Sums have the same bits as long as neither they nor the moved ones leave f32's
+// range, which weights or activations of some 2^100 or 2^-100 would.)
 //
 // A piece is 64 inputs of eight rows, 16 weights a lane: lane (line, part) has row `line`, in the order in which a kernel multiplies them. A cell
 // is what a warp reads at once: the low bytes of its pieces, their signs and exponents, and its strays.

@@ -44,8 +44,8 @@ bool cudaPack(const Tensor& weight, bool gates, Tensor& packed) {
   PackArgs args = packingOf(weight, gates, 1);
   TORCH_CHECK(args.rows > 0, "no kernel reads this matrix in 12 bits");
   TORCH_CHECK(packed.device() == weight.device() && packed.scalar_type() == at::kByte && packed.is_contiguous() &&
-                  packed.numel() == packedBytes(args),
-              "expected room for ", packedBytes(args), " bytes");
+                  packed.numel() == packedBytes(args) && isAligned(packed),
+              "expected room for ", packedBytes(args), " bytes at a multiple of 16");
   const Launch launch(weight);
   Tensor failed = at::zeros({1}, packed.options().dtype(at::kInt));
   args.packed = packed.data_ptr();

@@ -14,6 +14,9 @@
 #include "cpu/skinny/product.h"
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
+#ifdef ATTUNE_KERNELS
+#include "cuda/launching.h"
+#endif
 
 namespace attune {
 namespace {
@@ -174,11 +177,11 @@ bool isUniform(const DecodePlan& plan) {
     return !halves.defined() || (weight.device().is_cpu() && weight.scalar_type() == at::kFloat && halves.device().is_cpu() &&
                                  halves.scalar_type() == at::kBFloat16 && halves.is_contiguous() && halves.sizes() == weight.sizes());
   };
-  const auto packedFits = [](const Linear& linear, bool gates) {
+  const auto packedFits = [](const Linear& linear, [[maybe_unused]] bool gates) {
     if (!linear.packed.defined()) return true;
 #ifdef ATTUNE_KERNELS
     return linear.packed.scalar_type() == at::kByte && linear.packed.is_contiguous() && linear.packed.device() == linear.weight.device() &&
-           linear.packed.numel() == cudaPackedBytes(linear.weight, gates, 1);
+           linear.packed.numel() == cudaPackedBytes(linear.weight, gates, 1) && isAligned(linear.packed);
 #else
     return false;
 #endif

@@ -8,6 +8,7 @@
 
 #include "cuda/kernels.h"
 #include "cuda/launching.h"
+#include "cuda/narrow/narrow_product.h"
 #include "cuda/solo/kernels.h"
 
 namespace attune {
@@ -38,7 +39,7 @@ Tensor SoloLayers::gather(const Tensor& ids) {
   const LayerPlan& first = plan_.layers.front();
   std::vector<Tensor> ahead;  // in the order in which they are read
   for (const Linear* linear : {&first.qkv, &first.out, &first.up, &first.down})
-    if (!linear->quantised) ahead.push_back(linear->weight);
+    if (!linear->quantised) ahead.push_back(linear->packed.defined() && ids.size(0) <= kMostPackedRows ? linear->packed : linear->weight);
   return cudaBeginStep(plan_.embedding, ids, memory_, ahead);
 }
 

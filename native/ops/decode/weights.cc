@@ -7,12 +7,18 @@
 // Checkpoints are mostly bf16. Loaded as f32 their numbers have 16 bits of zeros each, and a decoding step, which is limited by reading
 // weights, reads half as much from a copy without these (plan.h). A number that is not exact ends the work, and in a matrix that was trained in
 // f32 it is among the first.
+//
+// attune::packed_bytes(weight, gates, rows) -> what a copy in 12 bits a weight takes (cuda/packed/cells.cuh); 0 where steps of so many rows would not read
+// one. gates: the matrix of an MLP's gates and what they gate, else that of the vocabulary.
+// attune::pack(weight, gates, packed) -> whether the weights could be packed: too many that are far from the others of their row cannot
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
+
+#include "cuda/kernels.h"
 
 namespace attune {
 namespace {
@@ -57,6 +63,22 @@ Tensor exactHalves(const Tensor& weight) {
   return areExact ? halves : none;
 }
 
+int64_t packedBytesOf([[maybe_unused]] const Tensor& weight, [[maybe_unused]] bool gates, [[maybe_unused]] int64_t rows) {
+#ifdef ATTUNE_KERNELS
+  return cudaPackedBytes(weight, gates, rows);
+#else
+  return 0;
+#endif
+}
+
+bool pack([[maybe_unused]] const Tensor& weight, [[maybe_unused]] bool gates, [[maybe_unused]] Tensor& packed) {
+#ifdef ATTUNE_KERNELS
+  return cudaPack(weight, gates, packed);
+#else
+  TORCH_CHECK(false, "there is no such kernel for this device");
+#endif
+}
+
 }  // namespace
 }  // namespace attune
 
@@ -65,4 +87,8 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("count_writes", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::countWrites));
   library.def("exact_halves(Tensor weight) -> Tensor");
   library.impl("exact_halves", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::exactHalves));
+  library.def("packed_bytes(Tensor weight, bool gates, int rows) -> int");
+  library.impl("packed_bytes", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::packedBytesOf));
+  library.def("pack(Tensor weight, bool gates, Tensor(a!) packed) -> bool");
+  library.impl("pack", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::pack));
 }

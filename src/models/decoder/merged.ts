@@ -9,6 +9,7 @@
 import { arange, aten, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from './decoder.ts';
 import type { Projection } from './projection.ts';
+import { SHARE_OF_COPIES } from './share.ts';
 
 export class MergedWeights {
   readonly #copies = new Map<Projection, Tensor>();
@@ -29,11 +30,16 @@ export class MergedWeights {
     if (!decoder.device.startsWith('cuda') || decoder.dtype !== 'bfloat16') return null;
     const adapted = [...decoder.projections()].filter(({ adapter }) => adapter !== null);
     const bytes = adapted.reduce((sum, { inputs, outputs }) => sum + 2 * inputs * outputs, 0);
-    if (adapted.length === 0 || bytes > freeBytes / 4) return null;
+    if (adapted.length === 0 || bytes > freeBytes * SHARE_OF_COPIES) return null;
     const whole = noGrad(() =>
       scope(() => adapted.every(({ weight, adapter }) => weight !== null && adapter?.changedWeight() !== null)),
     );
     return whole ? new MergedWeights(adapted, state) : null;
+  }
+
+  /** Bytes of all copies. */
+  get bytes(): number {
+    return this.#copies.values().reduce((sum, { numel }) => sum + 2 * numel, 0);
   }
 
   /** The copy of an adapted projection's matrix. */

@@ -44,10 +44,8 @@ export class Engine {
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
-  /** `weights.packings` when the graph was made. */
-  #packings = 0;
-  /** Rows of the batch that was announced. */
-  #batchRows: number | null = null;
+  /** `weights.changes` when the graph was made. */
+  #changes = 0;
   #prompts: PromptGraphs | null = null;
   #reader: PromptReader | null = null;
   #service: boolean;
@@ -72,10 +70,6 @@ export class Engine {
   }
   get cacheBytes(): number {
     return this.#cache === null ? 0 : cacheBytes(this.#model.decoder.spec, this.#cache, this.#cacheKind);
-  }
-  /** Rows of most steps: a service has often one. */
-  get #usualRows(): number {
-    return this.#service ? 1 : (this.#batchRows ?? this.#cache?.slots ?? 1);
   }
   get #cacheKind(): CacheKind {
     const { dtype, device } = this.#model.decoder;
@@ -109,7 +103,6 @@ export class Engine {
    */
   beginBatch(slots: number, length: number): void {
     this.#service = false;
-    this.#batchRows = slots;
     const isSame = this.#cache?.slots === slots && this.#cache.length === blocksFor(length) * BLOCK;
     if (!isSame && this.#model.decoder.device === 'cpu') this.dispose();
   }
@@ -283,10 +276,6 @@ export class Engine {
    */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean; milliseconds: number }): void {
     this.#cache?.upload();
-    if (options.graphs) {
-      this.weights.merged(); // adapters that take turns are not merged
-      this.weights.packed(this.#usualRows);
-    }
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
       this.#graph?.forget(); // its rows' tokens on the device fall behind
@@ -331,20 +320,23 @@ export class Engine {
     );
   }
 
-  /** The captured graph, on CUDA; null elsewhere. */
+  /** The captured graph, on CUDA, for the weights as they are now; null elsewhere. Adapters that take turns have none, and are not merged. */
   #graphOf(): GraphDecoder | null {
     const { decoder } = this.#model;
     if (!isRecorded(decoder.device) || this.#cache === null) return null;
-    // A graph captured before adapters were put on, taken off or merged is no longer valid, nor is one that reads other packed copies.
-    const isValid = this.#graph?.arrangement === decoder.arrangement && this.#packings === this.weights.packings;
-    if (!isValid) this.#graph?.dispose();
-    if (isValid && this.#graph !== null) return this.#graph;
-    this.#packings = this.weights.packings;
-    this.#graph = new GraphDecoder(decoder, this.#cache, () => ({
-      merged: this.weights.merged(),
-      packed: this.weights.packed(this.#usualRows),
-    }));
+    // A graph captured before adapters were put on, taken off or merged is no longer valid. It goes first: it holds the copies that it reads.
+    if (this.#graph?.arrangement !== decoder.arrangement) this.#dropGraph();
+    const merged = this.weights.merged();
+    const packed = this.weights.packed(this.#service ? 1 : this.#cache.slots); // a service has often one row
+    if (this.#changes !== this.weights.changes) this.#dropGraph();
+    this.#changes = this.weights.changes;
+    this.#graph ??= new GraphDecoder(decoder, this.#cache, () => ({ merged, packed }));
     return this.#graph;
+  }
+
+  #dropGraph(): void {
+    this.#graph?.dispose();
+    this.#graph = null;
   }
 
   #wide(logits: Tensor): Tensor {
@@ -371,14 +363,13 @@ export class Engine {
 
   dispose(): void {
     this.rest();
-    this.#graph?.dispose();
+    this.#dropGraph();
     this.#prompts?.dispose();
     this.#reader?.dispose();
     this.#firstTokens?.dispose();
     this.#cache?.dispose();
     this.weights.dispose();
     this.#fast?.dispose();
-    this.#graph = null;
     this.#prompts = null;
     this.#reader = null;
     this.#firstTokens = null;
