@@ -14,9 +14,18 @@ const environments = ['', '/parts', '/games', '/tools'].map((room) => `src/envir
 const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
 const models = [
   'src/models',
-  ...['families', 'decoder', 'lora', 'files', 'generate', 'generate/cache', 'text', 'export', 'export/gguf'].map(
-    (room) => `src/models/${room}`,
-  ),
+  ...[
+    'families',
+    'decoder',
+    'lora',
+    'weights',
+    'files',
+    'generate',
+    'generate/cache',
+    'text',
+    'export',
+    'export/gguf',
+  ].map((room) => `src/models/${room}`),
 ];
 const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store', 'catalogue'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
@@ -67,9 +76,11 @@ const allowed: Record<string, string[]> = {
   'src/models/decoder': ['src/models/families', ...engine],
   'src/models/lora': ['src/models/decoder', 'src/models/families', ...engine],
   'src/models': ['src/models/decoder', 'src/models/families', 'src/models/lora', ...engine],
+  'src/models/weights': ['src/models', 'src/models/decoder', ...engine],
   'src/models/generate/cache': ['src/models/families', ...engine],
   'src/models/generate': [
     'src/models',
+    'src/models/weights',
     'src/models/generate/cache',
     'src/models/decoder',
     'src/models/families',

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { KvCache } from '../../src/models/generate/cache/cache.ts';
 import { Stepper } from '../../src/models/generate/stepper.ts';
 import { addLora, initModel, type Model, Sampler } from '../../src/models/index.ts';
-import { PackedWeights } from '../../src/models/packed-weights.ts';
+import { PackedWeights } from '../../src/models/weights/packed-weights.ts';
 import { aten, empty, integers, noGrad, ones, scope, seed, type Tensor } from '../../src/tensor/index.ts';
 import { device, expectSame, onlyOnCuda } from './device.ts';
 

@@ -4,7 +4,6 @@
  */
 import { describe, expect, it } from 'vitest';
 import { longestWithPrefix } from '../../src/models/decoder/attention.ts';
-import { MergedWeights } from '../../src/models/decoder/merged.ts';
 import { BLOCK, blocksFor, type CacheDtype, KvCache } from '../../src/models/generate/cache/cache.ts';
 import { prefill } from '../../src/models/generate/decoding.ts';
 import { drawnOnHost } from '../../src/models/generate/drawn-tokens.ts';
@@ -13,6 +12,7 @@ import { PromptReader } from '../../src/models/generate/prompt-reader.ts';
 import { Row } from '../../src/models/generate/row.ts';
 import { type Drawn, onHost, ruleTensors, sampleNext } from '../../src/models/generate/sampling.ts';
 import { addLora, type GenerationRequest, initModel, type Model, Sampler } from '../../src/models/index.ts';
+import { MergedWeights } from '../../src/models/weights/merged-weights.ts';
 import { Random } from '../../src/random.ts';
 import { type DType, integers, noGrad, scope, type Tensor, tensor } from '../../src/tensor/index.ts';
 import { device, hasCuda, onlyOnCuda } from './device.ts';

@@ -3,10 +3,10 @@
  * adapter. The sampler decides which rows there are, and when.
  */
 import { isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
-import { FastWeights } from '../decoder/fast-weights.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
-import { DecodingWeights } from '../decoding-weights.ts';
 import type { Model } from '../model.ts';
+import { DecodingWeights } from '../weights/decoding-weights.ts';
+import { FastWeights } from '../weights/fast-weights.ts';
 import {
   BLOCK,
   blocksFor,

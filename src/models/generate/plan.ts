@@ -2,17 +2,17 @@
  * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode/plan.h), and a
  * whole step is then one call, from the rows' last tokens to their next ones. For the commonest block (RMS norm before
  * attention and before a gated SiLU MLP): on the CPU in f32 and bf16 for a few rows, on CUDA in bf16 and f16. Quantised matrices are
- * taken on the CPU in f32 and on CUDA in bf16. Adapters are taken with merged copies of their matrices (merged.ts). Everything else takes the general path (decoding.ts).
+ * taken on the CPU in f32 and on CUDA in bf16. Adapters are taken with merged copies of their matrices (../weights). Everything else takes the general path (decoding.ts).
  */
 import type { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
-import type { FastWeights } from '../decoder/fast-weights.ts';
-import type { MergedWeights } from '../decoder/merged.ts';
-import { isPlain } from '../decoder/plain.ts';
 import type { Projection } from '../decoder/projection.ts';
-import type { HalfWeights } from '../half-weights.ts';
-import type { PackedWeights } from '../packed-weights.ts';
+import type { FastWeights } from '../weights/fast-weights.ts';
+import type { HalfWeights } from '../weights/half-weights.ts';
+import type { MergedWeights } from '../weights/merged-weights.ts';
+import type { PackedWeights } from '../weights/packed-weights.ts';
+import { isPlain } from '../weights/plain.ts';
 import type { KvCache } from './cache/cache.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
 

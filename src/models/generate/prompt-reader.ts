@@ -6,8 +6,8 @@
  */
 import { type Tensor, tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
-import type { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
+import type { MergedWeights } from '../weights/merged-weights.ts';
 import { BLOCK, type KvCache } from './cache/cache.ts';
 import { HeldPlan } from './plan.ts';
 import type { PromptOfRows } from './prompt-graph.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { noGrad, scope, tensor, zeros } from '../../tensor/index.ts';
-import { rounded } from '../decoder/merged.ts';
 import { filled, SHAPE } from '../generate/small-model.test-support.ts';
+import { rounded } from '../weights/merged-weights.ts';
 import { addLora, mergeAdapters, withoutAdapters } from './lora.ts';
 
 describe('rounding to bf16 by a pattern', () => {

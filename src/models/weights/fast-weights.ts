@@ -5,7 +5,7 @@
 import { QuantisedMatrix } from '../../nn/index.ts';
 import { quantisedBytes } from '../../nn/quantised.ts';
 import { aten, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
-import type { Decoder } from './decoder.ts';
+import type { Decoder } from '../decoder/decoder.ts';
 
 export class FastWeights {
   readonly #decoder: Decoder;

@@ -3,9 +3,9 @@
  * weight's bits are zeros. A decoding step of few rows on a CPU takes as long as its weights take to be read, and the copies give it the same
  * bits from half the bytes (native/cpu/skinny). A matrix that training may change has none.
  */
-import { aten, freeBytes, keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
-import type { Decoder } from './decoder/decoder.ts';
-import { SHARE_OF_COPIES } from './decoder/share.ts';
+import { aten, freeBytes, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import { SHARE_OF_COPIES } from './share.ts';
 
 export class HalfWeights {
   readonly #decoder: Decoder;

@@ -7,8 +7,8 @@
  * on average nothing is lost.
  */
 import { arange, aten, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
-import type { Decoder } from './decoder.ts';
-import type { Projection } from './projection.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import type { Projection } from '../decoder/projection.ts';
 import { SHARE_OF_COPIES } from './share.ts';
 
 export class MergedWeights {

@@ -2,10 +2,10 @@
  * The weights that a sampler decodes with: those of a request's adapter, how often they were written to, the copies in which
  * adapters are merged, those in bf16, and those in 12 bits.
  */
-import { aten, freeBytes, type Tensor } from '../tensor/index.ts';
-import { MergedWeights } from './decoder/merged.ts';
+import { aten, freeBytes, type Tensor } from '../../tensor/index.ts';
+import type { Model } from '../model.ts';
 import { HalfWeights } from './half-weights.ts';
-import type { Model } from './model.ts';
+import { MergedWeights } from './merged-weights.ts';
 import { PackedWeights } from './packed-weights.ts';
 
 export class DecodingWeights {

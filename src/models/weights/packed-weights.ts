@@ -4,11 +4,11 @@
  * them. Steps of more rows, prompts and training read the matrices themselves. A matrix that training changes has no copy: its gradients and moments
  * need the memory.
  */
-import { aten, empty, keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
-import type { Decoder } from './decoder/decoder.ts';
-import type { MergedWeights } from './decoder/merged.ts';
-import { isPlain } from './decoder/plain.ts';
-import { SHARE_OF_COPIES } from './decoder/share.ts';
+import { aten, empty, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import type { MergedWeights } from './merged-weights.ts';
+import { isPlain } from './plain.ts';
+import { SHARE_OF_COPIES } from './share.ts';
 
 export class PackedWeights {
   readonly #copies = new Map<Tensor, { copy: Tensor; gates: boolean; writes: number }>();

@@ -1,7 +1,7 @@
 /** Which decoders native decoding takes (generate/plan.ts): those of the commonest kind of block. */
-import type { Decoder } from './decoder.ts';
-import type { Layer } from './layer.ts';
-import type { MergedWeights } from './merged.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import type { Layer } from '../decoder/layer.ts';
+import type { MergedWeights } from './merged-weights.ts';
 
 /** Whether every block is of the commonest kind, its adapters merged. */
 export function isPlain({ spec, weights, layers }: Decoder, merged: MergedWeights | null): boolean {
