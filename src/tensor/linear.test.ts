@@ -1,7 +1,7 @@
 /** linear: products of our own on the CPU, whose loops differ with the number of rows and with sizes that are no whole vectors. */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import { linear, randn, seed, setThreads, type Tensor, threads } from './index.ts';
+import { integers, linear, linearLogprob, randn, seed, setThreads, type Tensor, threads } from './index.ts';
 
 const usual = threads();
 afterEach(() => setThreads(usual));
@@ -45,7 +45,9 @@ describe('linear', () => {
   );
 
   // 1,024 inputs: kPassInputs of native/cpu/skinny/inputs.cc are 64 rows of them; 240 rows are a pass of many.h
-  const hasAvx512 = process.arch === 'x64' && /\bavx512f\b/.test(readFileSync('/proc/cpuinfo', 'utf8'));
+  const cpu = readFileSync('/proc/cpuinfo', 'utf8');
+  const takesAllRows = (inputs: number) =>
+    process.arch === 'arm64' ? inputs <= 1024 : /\bavx2\b/.test(cpu) && !/\bavx512f\b/.test(cpu);
   const parts: [first: number, count: number][] = [
     [0, 1],
     [63, 5],
@@ -67,12 +69,15 @@ describe('linear', () => {
       const together = linear(x, weight, bias);
       const expected = linear(x.to('float64'), weight.to('float64'), bias.to('float64'));
       expect(largest(together.to('float64').sub(expected))).toBeLessThan(1e-6 * inputs);
-      const isOurs = process.arch === 'arm64' ? inputs <= 1024 : !hasAvx512;
+      const words = integers(Array.from({ length: 301 }, (_, row) => row % outputs));
+      const logprobs = linearLogprob(x, weight, words).logp;
       for (const [i, [first, count]] of parts.entries()) {
         setThreads([1, 2, 3][i % 3] as number);
         const [found, all] = [linear(x.narrow(0, first, count), weight, bias), together.narrow(0, first, count)];
-        if (isOurs) expect(found.numbers()).toEqual(all.numbers());
+        if (takesAllRows(inputs)) expect(found.numbers()).toEqual(all.numbers());
         expect(largest(found.sub(all))).toBeLessThan(1e-6 * inputs);
+        const { logp } = linearLogprob(x.narrow(0, first, count), weight, words.narrow(0, first, count));
+        if (takesAllRows(inputs)) expect(logp.numbers()).toEqual(logprobs.narrow(0, first, count).numbers());
       }
     },
   );

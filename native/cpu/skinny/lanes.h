@@ -211,7 +211,7 @@ void finish(const SkinnyProduct<float>& p, const Group& group, int64_t column, c
       }
   } else {
     for (int64_t r = 0; r < group.rows; r++) {
-      const float value = values[r] + (p.bias == nullptr ? 0.0f : p.bias[column]);
+      const float value = p.bias == nullptr ? values[r] : values[r] + p.bias[column];
       y[r * p.n] = p.add ? y[r * p.n] + value : value;
     }
   }

@@ -1,4 +1,4 @@
-// Products of f32 with many rows, for x86 without AVX-512: BLAS there adds a row's products in an order that depends on how many rows there are.
+// Products of f32 with many rows, for x86 with AVX2 and no AVX-512: BLAS there adds a row's products in an order that depends on how many rows there are.
 // Rows are the lanes of the vectors, as of few rows, and sums are added in the same order; but inputs come in chunks, so that a group's x stays in the
 // L1 cache while some columns are multiplied with it, and their sums wait in memory between two chunks.
 #pragma once

@@ -40,7 +40,7 @@ inline void manyTile(const float* x, const float* w, int64_t k, int64_t count, f
       "add $4, %[i]\n"
       "jl 1b\n"
       ATTUNE_SUMS(ATTUNE_STORE)
-      : [x] "+r"(x), [i] "+r"(i)
+      : [x] "+&r"(x), [i] "+&r"(i)
       : [w] "r"(w), [w1] "r"(w1), [w2] "r"(w2), [w3] "r"(w3), [sums] "r"(sums)
       : "memory", "cc", "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14",
         "ymm15");

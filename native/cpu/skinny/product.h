@@ -10,9 +10,9 @@ namespace attune {
 inline bool isSkinny(int64_t m, int64_t k) { return m <= 48 || (m <= 128 && k <= 1024); }
 
 /**
- * Whether this product of f32 takes any number of rows, where it is about as fast as BLAS: on ARM up to 1,024 inputs, on x86 without AVX-512 always
- * (many.h). The bits of a row then never depend on how many there are, as those of a prompt that is read alone or with others. With AVX-512 OpenBLAS
- * keeps them, too.
+ * Whether this product of f32 takes any number of rows, where it is about as fast as BLAS: on ARM up to 1,024 inputs, on x86 with AVX2 and no AVX-512
+ * always (many.h). The bits of a row then never depend on how many there are, as those of a prompt that is read alone or with others. Debian's
+ * OpenBLAS with AVX-512 keeps them as far as the tests of decoding see.
  */
 inline bool takesAllRows([[maybe_unused]] int64_t k) {
 #if defined(__aarch64__)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cpu/precise_products.h"
+#include "cpu/skinny/product.h"
 
 namespace attune {
 
@@ -41,7 +42,12 @@ inline at::Tensor logitsOf(const at::Tensor& hidden, const at::Tensor& weight, P
   }
   if (!hidden.is_cpu() || isHalf(hidden)) return preciseProduct(hidden, weight.t());
   at::Tensor z = place.of(hidden.size(0), weight.size(0), hidden.options());
-  at::mm_out(z, hidden, weight.t());
+  const int64_t inputs = hidden.size(1);
+  if (hidden.scalar_type() == at::kFloat && takesAllRows(inputs) && hidden.is_contiguous() && weight.is_contiguous())
+    skinnyProduct(SkinnyProduct<float>{hidden.data_ptr<float>(), weight.data_ptr<float>(), nullptr, z.data_ptr<float>(), hidden.size(0), inputs,
+                                       weight.size(0)});
+  else
+    at::mm_out(z, hidden, weight.t());
   return z;
 }
 

@@ -7,6 +7,7 @@ import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
 import { DecodingWeights } from '../weights/decoding-weights.ts';
 import { FastWeights } from '../weights/fast-weights.ts';
+import type { MergedWeights } from '../weights/merged-weights.ts';
 import {
   BLOCK,
   blocksFor,
@@ -44,6 +45,8 @@ export class Engine {
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
+  /** The decoder's, when copies were last asked for. */
+  #arrangement = -1;
   /** `weights.changes` when the graph was made. */
   #changes = 0;
   #prompts: PromptGraphs | null = null;
@@ -197,7 +200,7 @@ export class Engine {
   #readAtOnce(items: readonly PromptOfRows[], later: FirstTokens | null, alone: boolean): boolean {
     if (items.length === 0) return true;
     const rows = items.flatMap((item) => item.rows);
-    const merged = alone ? this.weights.merged() : null;
+    const merged = alone ? this.#merged() : null;
     const found = scope(() => (this.#reader as PromptReader).read(items, merged));
     if (found === null) return false;
     if (later !== null) {
@@ -324,14 +327,26 @@ export class Engine {
   #graphOf(): GraphDecoder | null {
     const { decoder } = this.#model;
     if (!isRecorded(decoder.device) || this.#cache === null) return null;
-    // A graph captured before adapters were put on, taken off or merged is no longer valid. It goes first: it holds the copies that it reads.
-    if (this.#graph?.arrangement !== decoder.arrangement) this.#dropGraph();
-    const merged = this.weights.merged();
+    const merged = this.#merged();
     const packed = this.weights.packed(this.#service ? 1 : this.#cache.slots); // a service has often one row
     if (this.#changes !== this.weights.changes) this.#dropGraph();
     this.#changes = this.weights.changes;
     this.#graph ??= new GraphDecoder(decoder, this.#cache, () => ({ merged, packed }));
     return this.#graph;
+  }
+
+  /**
+   * The merged copies of the active adapter. What was captured or planned before adapters were put on, taken off or merged is no longer valid, and goes
+   * first: it holds the copies that it reads.
+   */
+  #merged(): MergedWeights | null {
+    const { arrangement } = this.#model.decoder;
+    if (this.#arrangement !== arrangement) {
+      this.#dropGraph();
+      this.#reader?.dispose();
+      this.#arrangement = arrangement;
+    }
+    return this.weights.merged();
   }
 
   #dropGraph(): void {

@@ -19,9 +19,14 @@ export class MergedWeights {
   /** `state`: a number that changes with the weights. */
   private constructor(projections: readonly Projection[], state: () => number) {
     this.#state = state;
-    for (const projection of projections) {
-      const { weight } = projection;
-      if (weight !== null) this.#copies.set(projection, keep(weight.detach().clone()));
+    try {
+      for (const projection of projections) {
+        const { weight } = projection;
+        if (weight !== null) this.#copies.set(projection, keep(weight.detach().clone()));
+      }
+    } catch (error) {
+      this.dispose();
+      throw error;
     }
   }
 

@@ -68,8 +68,13 @@ export class PackedWeights {
 
   #add({ matrix, gates, bytes }: { matrix: Tensor; gates: boolean; bytes: number }): void {
     const copy = keep(empty([bytes], { dtype: 'uint8', device: matrix.device }));
-    if (pack(matrix, gates, copy)) this.#copies.set(matrix, { copy, gates, writes: writesOf([matrix]) });
-    else copy.dispose();
+    let isPacked = false;
+    try {
+      isPacked = pack(matrix, gates, copy);
+    } finally {
+      if (isPacked) this.#copies.set(matrix, { copy, gates, writes: writesOf([matrix]) });
+      else copy.dispose();
+    }
   }
 
   dispose(): void {

@@ -85,15 +85,6 @@ PromptNumbers numbersOf(const DecodePlan& plan, const PackedPrompts& prompts, co
   return numbers;
 }
 
-/** Whether each response has the prompt of the same number. */
-bool isOneEach(const PromptNumbers& numbers) {
-  if (numbers.rows != numbers.prompts) return false;
-  const int64_t* which = numbers.at(numbers.which());
-  for (int64_t i = 0; i < numbers.rows; i++)
-    if (which[i] != i) return false;
-  return true;
-}
-
 Tensor drawTogether(const Tensor& logits, const SamplingRule& rule, const Tensor& counters) {
   const Drawn drawn = sample(logits, rule, counters);
   return at::stack({drawn.ids, at::cat({drawn.logp, drawn.kept}).view(at::kLong)});
@@ -143,6 +134,15 @@ Tensor readOnCpu(const DecodePlan& plan, const PackedPrompts& prompts, const Pro
 
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
 #ifdef ATTUNE_KERNELS
+
+/** Whether each response has the prompt of the same number. */
+bool isOneEach(const PromptNumbers& numbers) {
+  if (numbers.rows != numbers.prompts) return false;
+  const int64_t* which = numbers.at(numbers.which());
+  for (int64_t i = 0; i < numbers.rows; i++)
+    if (which[i] != i) return false;
+  return true;
+}
 
 Tensor readOnCuda(const DecodePlan& plan, const PackedPrompts& prompts, PromptNumbers numbers) {
   const at::AutoDispatchBelowADInplaceOrView withoutAutograd;
