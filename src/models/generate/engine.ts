@@ -7,7 +7,6 @@ import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
 import { DecodingWeights } from '../weights/decoding-weights.ts';
 import { FastWeights } from '../weights/fast-weights.ts';
-import type { MergedWeights } from '../weights/merged-weights.ts';
 import {
   BLOCK,
   blocksFor,
@@ -45,8 +44,6 @@ export class Engine {
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
-  /** The decoder's, when copies were last asked for. */
-  #arrangement = -1;
   /** `weights.changes` when the graph was made. */
   #changes = 0;
   #prompts: PromptGraphs | null = null;
@@ -200,7 +197,7 @@ export class Engine {
   #readAtOnce(items: readonly PromptOfRows[], later: FirstTokens | null, alone: boolean): boolean {
     if (items.length === 0) return true;
     const rows = items.flatMap((item) => item.rows);
-    const merged = alone ? this.#merged() : null;
+    const merged = alone ? this.weights.merged() : null;
     const found = scope(() => (this.#reader as PromptReader).read(items, merged));
     if (found === null) return false;
     if (later !== null) {
@@ -327,26 +324,15 @@ export class Engine {
   #graphOf(): GraphDecoder | null {
     const { decoder } = this.#model;
     if (!isRecorded(decoder.device) || this.#cache === null) return null;
-    const merged = this.#merged();
+    // A graph captured before adapters were put on, taken off or merged is no longer valid. It goes before copies are made here: it holds those that it
+    // reads.
+    if (this.#graph?.arrangement !== decoder.arrangement) this.#dropGraph();
+    const merged = this.weights.merged();
     const packed = this.weights.packed(this.#service ? 1 : this.#cache.slots); // a service has often one row
     if (this.#changes !== this.weights.changes) this.#dropGraph();
     this.#changes = this.weights.changes;
     this.#graph ??= new GraphDecoder(decoder, this.#cache, () => ({ merged, packed }));
     return this.#graph;
-  }
-
-  /**
-   * The merged copies of the active adapter. What was captured or planned before adapters were put on, taken off or merged is no longer valid, and goes
-   * first: it holds the copies that it reads.
-   */
-  #merged(): MergedWeights | null {
-    const { arrangement } = this.#model.decoder;
-    if (this.#arrangement !== arrangement) {
-      this.#dropGraph();
-      this.#reader?.dispose();
-      this.#arrangement = arrangement;
-    }
-    return this.weights.merged();
   }
 
   #dropGraph(): void {
