@@ -1,6 +1,6 @@
 // attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. A few rows of f32 or bf16 on the CPU use our own product
-// (cpu/skinny), on ARM, and on x86 with AVX2 and no AVX-512, also many rows of f32. Where libtorch's half precision is not to be used on the CPU (precise_products.h), more rows
-// are widened to f32. Everything else is ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another
+// (cpu/skinny), on some CPUs any number of rows of f32 (takesAllRows). Where libtorch's half precision is not to be used on the CPU
+// (precise_products.h), more rows are widened to f32. Everything else is ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another
 // order, and a block that is computed again for its gradient, or a reference beside its policy, has to give the same bits.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -164,7 +164,7 @@ onlyOnCuda('weights in 12 bits', () => {
     expect(packedOf(model)?.bytes).toBe(0);
   });
 
-  it('are not there for matrices that are trained, for models without native steps, or for a head with a bias', () => {
+  it('are not there for matrices that are trained, nor for models without native steps', () => {
     using model = modelOf(shapes[0] as Shape);
     model.decoder.requiresGrad_();
     expect(packedOf(model)).toBeNull();

@@ -1,5 +1,5 @@
 // 24 rows × four columns of a product with many rows (many.h), in assembly: GCC 12 asks for all four weights first, and has no registers left for the
-// sums. Two Zen 3 threads of one core reach 75 GFLOP/s by its order of instructions and 97 by this one.
+// sums. Two Zen 3 threads of one core multiply 2,048 × 1,024 × 1,024 at 75 GFLOP/s by its order of instructions and at 106 by this one.
 #pragma once
 #include <cstdint>
 

@@ -18,7 +18,7 @@ namespace {
 
 using c10::BFloat16;
 
-constexpr int64_t kMostInPlace = 48;  // rows for which packing x once is worth it, and reading weights as they lie
+constexpr int64_t kMostInPlace = 48;  // rows up to which a product waits for its weights, which are read once and as they lie
 
 // What `few` takes: items of 32 bits.
 const SkinnyProduct<float>& asItems(const SkinnyProduct<float>& p) { return p; }
