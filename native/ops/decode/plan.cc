@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "cpu/skinny/product.h"
+#include "cpu/skinny/short.h"
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
 #ifdef ATTUNE_KERNELS
@@ -52,8 +53,9 @@ class Parts {
       const Tensor weight = tensor(name + ".weight");
       TORCH_CHECK(weight.dim() == 2, "the plan's ", name, " is not a matrix");
       Linear plain{weight, optional(name + ".bias"), nullptr, weight.detach().t(), optional(name + ".halves")};
+      plain.shorts = optional(name + ".shorts");
       plain.packed = optional(name + ".packed");
-      if (plain.halves.defined()) plain.writes = weight._version();
+      if (plain.halves.defined() || plain.shorts.defined()) plain.writes = weight._version();
       return plain;
     }
     QuantisedTensors tensors{codes, tensor(name + ".scales"), optional(name + ".nested"), optional(name + ".offsets"),
@@ -177,6 +179,11 @@ bool isUniform(const DecodePlan& plan) {
     return !halves.defined() || (weight.device().is_cpu() && weight.scalar_type() == at::kFloat && halves.device().is_cpu() &&
                                  halves.scalar_type() == at::kBFloat16 && halves.is_contiguous() && halves.sizes() == weight.sizes());
   };
+  const auto shortsFit = [](const Tensor& shorts, const Tensor& weight) {
+    return !shorts.defined() || (weight.device().is_cpu() && weight.scalar_type() == at::kFloat && shorts.device().is_cpu() &&
+                                 shorts.scalar_type() == at::kInt && shorts.is_contiguous() && gainsByShort(1, weight.size(1)) &&
+                                 shortFits(reinterpret_cast<const uint32_t*>(shorts.data_ptr<int32_t>()), shorts.numel(), weight.size(0), weight.size(1)));
+  };
   const auto packedFits = [](const Linear& linear, [[maybe_unused]] bool gates) {
     if (!linear.packed.defined()) return true;
 #ifdef ATTUNE_KERNELS
@@ -188,7 +195,7 @@ bool isUniform(const DecodePlan& plan) {
   };
   const auto bothFit = [&](const Linear& linear) {
     return fits(linear.bias) && (linear.quantised ? quantisedFits(*linear.quantised) : fits(linear.weight)) &&
-           halvesFit(linear.halves, linear.weight);
+           halvesFit(linear.halves, linear.weight) && shortsFit(linear.shorts, linear.weight);
   };
   for (const Tensor* table : {&plan.cosines, &plan.sines, &plan.tables})
     if (table->defined() && (!table->is_contiguous() || table->device() != plan.embedding.device())) return false;

@@ -20,6 +20,7 @@
 #include "cpu/quantised/product.h"
 #include "cpu/rows.h"
 #include "cpu/skinny/product.h"
+#include "cpu/skinny/short.h"
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/plan.h"
@@ -90,9 +91,14 @@ bool readsHalves(const Linear& linear, int64_t rows) {
   return linear.halves.defined() && gainsByHalves(rows, linear.inputs()) && linear.weight._version() == linear.writes;
 }
 
+// The same of the matrix in 28 bits.
+bool readsShorts(const Linear& linear, int64_t rows) {
+  return linear.shorts.defined() && gainsByShort(rows, linear.inputs()) && linear.weight._version() == linear.writes;
+}
+
 // The weights of a matrix as products deal them to threads: in blocks of 16 columns.
 Expected weightsOf(const Linear& linear, int64_t rows) {
-  const Tensor& weights = linear.quantised ? linear.quantised->codes : readsHalves(linear, rows) ? linear.halves : linear.weight;
+  const Tensor& weights = linear.quantised ? linear.quantised->codes : readsHalves(linear, rows) ? linear.halves : readsShorts(linear, rows) ? linear.shorts : linear.weight;
   return {static_cast<const char*>(weights.data_ptr()), static_cast<int64_t>(weights.nbytes()),
           std::max<int64_t>(1, linear.outputs() / 16)};
 }
@@ -110,10 +116,11 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[
     using W = std::remove_const_t<std::remove_pointer_t<decltype(weights)>>;
     skinnyProduct(SkinnyProduct<T, W>{x.data_ptr<T>(), weights, bias, y.data_ptr<T>(), x.size(0), linear.inputs(), linear.outputs(), add});
   };
-  if (readsHalves(linear, x.size(0)))
-    by(linear.halves.data_ptr<at::BFloat16>());
-  else
-    by(linear.weight.data_ptr<T>());
+  if constexpr (std::is_same_v<T, float>) {
+    if (readsHalves(linear, x.size(0))) return by(linear.halves.data_ptr<at::BFloat16>());
+    if (readsShorts(linear, x.size(0))) return by(reinterpret_cast<const ShortWord*>(linear.shorts.data_ptr<int32_t>()));
+  }
+  by(linear.weight.data_ptr<T>());
 }
 
 template <typename T>

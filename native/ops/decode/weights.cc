@@ -8,6 +8,9 @@
 // weights, reads half as much from a copy without these (plan.h). A number that is not exact ends the work, and in a matrix that was trained in
 // f32 it is among the first.
 //
+// attune::exact_shorts(weight[N, K]) -> the same numbers in 28 bits each (cpu/skinny/short.h), or nothing where this CPU would not gain or too many of
+// them are too far from the others. So does a step read a trained model, whose numbers have all bits of an f32.
+//
 // attune::packed_bytes(weight, gates, rows) -> what a copy in 12 bits a weight takes (cuda/packed/cells.cuh); 0 where steps of so many rows would not read
 // one. gates: the matrix of an MLP's gates and what they gate, else that of the vocabulary.
 // attune::pack(weight, gates, packed) -> whether the weights could be packed: too many that are far from the others of their row cannot
@@ -18,6 +21,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "cpu/skinny/short.h"
 #include "cuda/kernels.h"
 
 namespace attune {
@@ -63,6 +67,18 @@ Tensor exactHalves(const Tensor& weight) {
   return areExact ? halves : none;
 }
 
+Tensor exactShorts(const Tensor& weight) {
+  TORCH_CHECK(weight.device().is_cpu() && weight.scalar_type() == at::kFloat && weight.dim() == 2, "expected a float32 matrix on the CPU");
+  const auto options = weight.options().dtype(at::kInt).requires_grad(false);
+  Tensor words = at::empty({0}, options);
+  if (!weight.is_contiguous() || weight.is_inference() || !gainsByShort(1, weight.size(1))) return words;
+  shorten(weight.data_ptr<float>(), weight.size(0), weight.size(1), [&](int64_t count) {
+    words = at::empty({count}, options);
+    return reinterpret_cast<uint32_t*>(words.data_ptr<int32_t>());
+  });
+  return words;
+}
+
 int64_t packedBytesOf([[maybe_unused]] const Tensor& weight, [[maybe_unused]] bool gates, [[maybe_unused]] int64_t rows) {
 #ifdef ATTUNE_KERNELS
   return cudaPackedBytes(weight, gates, rows);
@@ -87,6 +103,8 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("count_writes", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::countWrites));
   library.def("exact_halves(Tensor weight) -> Tensor");
   library.impl("exact_halves", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::exactHalves));
+  library.def("exact_shorts(Tensor weight) -> Tensor");
+  library.impl("exact_shorts", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::exactShorts));
   library.def("packed_bytes(Tensor weight, bool gates, int rows) -> int");
   library.impl("packed_bytes", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::packedBytesOf));
   library.def("pack(Tensor weight, bool gates, Tensor(a!) packed) -> bool");

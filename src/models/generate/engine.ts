@@ -90,7 +90,7 @@ export class Engine {
     this.#cache = new KvCache(decoder.spec, size, this.#cacheKind);
     this.#stepper = new Stepper(decoder, this.#cache, () => ({
       fast: this.#fast,
-      halves: () => this.weights.halves(this.cacheBytes),
+      exact: () => this.weights.exact(this.cacheBytes),
     }));
     this.#reader = new PromptReader(decoder, this.#cache);
     this.#rows = new RowTensors(decoder.device);

@@ -8,8 +8,8 @@ import type { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { Projection } from '../decoder/projection.ts';
+import type { ExactCopies } from '../weights/exact-copies.ts';
 import type { FastWeights } from '../weights/fast-weights.ts';
-import type { HalfWeights } from '../weights/half-weights.ts';
 import type { MergedWeights } from '../weights/merged-weights.ts';
 import type { PackedWeights } from '../weights/packed-weights.ts';
 import { isPlain } from '../weights/plain.ts';
@@ -22,8 +22,8 @@ export interface PlanCopies {
   merged?: MergedWeights | null;
   /** With them products round x where that is faster. */
   fast?: FastWeights | null;
-  /** In bf16, of matrices that have no other numbers; asked for where there is a plan. */
-  halves?: () => HalfWeights | null;
+  /** In fewer bits, with nothing lost, on a CPU; asked for where there is a plan. */
+  exact?: () => ExactCopies | null;
   /** In 12 bits, of those that CUDA kernels for few rows read; kept in step with their matrices for as long as the plan is used. */
   packed?: PackedWeights | null;
 }
@@ -79,7 +79,7 @@ export class DecodePlan {
   }
 
   /** Whether a step of this many rows is faster with copies of matrices in bf16. */
-  gainsByHalves(rows: number): boolean {
+  gainsByCopies(rows: number): boolean {
     return aten<boolean>('attune::decode_plan_gains', this.#number, rows);
   }
 
@@ -178,17 +178,16 @@ export class HeldPlan {
 export function planParts(
   decoder: Decoder,
   cache: KvCache,
-  { merged, fast, halves, packed }: PlanCopies = {},
+  { merged, fast, exact, packed }: PlanCopies = {},
 ): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
   const { spec, weights, layers } = decoder;
   const head = fast?.head() ?? null;
-  const exact = halves?.() ?? null;
+  const copies = exact?.() ?? null;
   const rope = spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
   const tensors: Record<string, Tensor | null | undefined> = {
     embedding: weights.embedding.weight,
     finalNorm: weights.finalNorm.weight,
     'head.weight': head === null ? decoder.headWeight : null,
-    'head.halves': head === null ? exact?.copyOf(decoder.headWeight) : null,
     'head.packed': head === null ? packed?.copyOf(decoder.headWeight) : null,
     'head.bias': weights.head?.bias,
     tables: cache.tables,
@@ -211,7 +210,12 @@ export function planParts(
     Object.assign(settings, { [`${name}.inputs`]: inputs, [`${name}.block`]: block, [`${name}.parts`]: parts.length });
     for (const [i, rows] of parts.entries()) settings[`${name}.parts.${i}`] = rows;
   };
+  const addCopy = (name: string, matrix: Tensor | null) => {
+    const copy = copies?.copyOf(matrix) ?? null;
+    if (copy !== null) tensors[`${name}.${copy.dtype === 'bfloat16' ? 'halves' : 'shorts'}`] = copy;
+  };
   if (head !== null) addQuantised('head', head);
+  else addCopy('head', decoder.headWeight);
   for (const { index, weights: own } of layers) {
     const at = `layers.${index}.`;
     const matrices: Record<string, Projection> = { qkv: own.qkv, out: own.out, up: own.up, down: own.down };
@@ -220,7 +224,7 @@ export function planParts(
       const read = merged?.weightOf(matrix) ?? weight;
       tensors[`${at}${name}.weight`] = read;
       tensors[`${at}${name}.packed`] = packed?.copyOf(read);
-      tensors[`${at}${name}.halves`] = exact?.copyOf(weight);
+      addCopy(`${at}${name}`, read);
       tensors[`${at}${name}.bias`] = bias;
       if (quantised !== null) addQuantised(`${at}${name}`, quantised);
     }

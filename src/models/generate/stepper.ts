@@ -1,6 +1,6 @@
 /**
  * One step of decoding by the native plan (plan.ts) where there is one, else by the general path (decoding.ts). The plan is made
- * once and kept until adapters change; after some steps of few rows it is made again with copies in bf16, where these are faster.
+ * once and kept until adapters change; after some steps of few rows it is made again with copies in fewer bits, where these are faster.
  * The tensors about the rows of a step are kept until rows come or go.
  */
 import { type Device, keep, type Tensor, tensor } from '../../tensor/index.ts';
@@ -11,24 +11,24 @@ import { type DecodePlan, HeldPlan, type PlanCopies, type StepLimits, type StepR
 import type { Row } from './row.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
 
-/** Calls for steps of few rows after which copies in bf16 are made: they cost as much as some 8 to 30 steps of one row gain. */
-const CALLS_BEFORE_HALVES = 16;
+/** Calls for steps of few rows after which copies in fewer bits are made: those in bf16 cost as much as some 8 to 30 steps of one row gain. */
+const CALLS_BEFORE_COPIES = 16;
 
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #held: HeldPlan;
   #callsOfFew = 0;
-  #hasHalves = false;
+  #hasCopies = false;
 
   /** `copies`: those for the decoder's present arrangement. */
   constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
     this.#decoder = decoder;
     this.#cache = cache;
     this.#held = new HeldPlan(decoder, cache, () => {
-      const { halves, ...others } = copies();
-      this.#hasHalves = this.#callsOfFew > CALLS_BEFORE_HALVES;
-      return this.#hasHalves && halves ? { ...others, halves } : others;
+      const { exact, ...others } = copies();
+      this.#hasCopies = this.#callsOfFew > CALLS_BEFORE_COPIES;
+      return this.#hasCopies && exact ? { ...others, exact } : others;
     });
   }
 
@@ -52,7 +52,7 @@ export class Stepper {
 
   /** The plan for so many rows, or null for the general path. */
   #planFor(rows: number): DecodePlan | null {
-    if (this.#held.plan?.gainsByHalves(rows) && !this.#hasHalves && ++this.#callsOfFew > CALLS_BEFORE_HALVES)
+    if (this.#held.plan?.gainsByCopies(rows) && !this.#hasCopies && ++this.#callsOfFew > CALLS_BEFORE_COPIES)
       this.#held.dispose(); // it is made again, with them
     const { plan } = this.#held;
     return plan?.takes(rows) ? plan : null;

@@ -1,10 +1,10 @@
 /**
  * The weights that a sampler decodes with: those of a request's adapter, how often they were written to, the copies in which
- * adapters are merged, those in bf16, and those in 12 bits.
+ * adapters are merged, those in fewer bits on a CPU, and those in 12 bits on a GPU.
  */
 import { aten, freeBytes, type Tensor } from '../../tensor/index.ts';
 import type { Model } from '../model.ts';
-import { HalfWeights } from './half-weights.ts';
+import { ExactCopies } from './exact-copies.ts';
 import { MergedWeights } from './merged-weights.ts';
 import { PackedWeights } from './packed-weights.ts';
 
@@ -12,7 +12,7 @@ export class DecodingWeights {
   readonly #model: Model;
   #gathered: { arrangement: number; weights: readonly Tensor[] } | null = null;
   #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
-  #halves: HalfWeights | null = null;
+  #exact: ExactCopies | null = null;
   #packed: { copies: PackedWeights | null; arrangement: number; rows: number } | null = null;
   #changes = 0;
 
@@ -56,11 +56,11 @@ export class DecodingWeights {
     return copies;
   }
 
-  /** The copies in bf16 of matrices that have no other numbers, for the weights as they are now; `promised`: of memory (HalfWeights). */
-  halves(promised: number): HalfWeights | null {
-    this.#halves ??= HalfWeights.of(this.#model.decoder);
-    this.#halves?.refresh(promised);
-    return this.#halves;
+  /** The copies in fewer bits on a CPU, for the weights as they are now; `promised`: of memory (ExactCopies). */
+  exact(promised: number): ExactCopies | null {
+    this.#exact ??= ExactCopies.of(this.#model.decoder);
+    this.#exact?.refresh(promised);
+    return this.#exact;
   }
 
   /**
@@ -87,7 +87,7 @@ export class DecodingWeights {
 
   /** Bytes of all copies. */
   get copyBytes(): number {
-    const copies = [this.#merged?.copies, this.#halves, this.#packed?.copies];
+    const copies = [this.#merged?.copies, this.#exact, this.#packed?.copies];
     return copies.reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
   }
 
@@ -133,7 +133,7 @@ export class DecodingWeights {
   dispose(): void {
     this.#dropMerged();
     this.#dropPacked();
-    this.#halves?.dispose();
-    this.#halves = null;
+    this.#exact?.dispose();
+    this.#exact = null;
   }
 }

@@ -1,10 +1,10 @@
-/** Decoding from copies in bf16 of a float32 model's matrices: the same bits as from the matrices themselves, and never from an old copy. */
+/** Decoding from copies in fewer bits of a float32 model's matrices: the same bits as from the matrices themselves, and never from an old copy. */
 import { describe, expect, it } from 'vitest';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { AdamW, quantTypes } from '../../nn/index.ts';
 import { aten, liveTensors, noGrad, scope, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import { addLora, initModel, type Model, packSequences, Sampler } from '../index.ts';
-import { HalfWeights } from '../weights/half-weights.ts';
+import { ExactCopies } from '../weights/exact-copies.ts';
 import { KvCache } from './cache/cache.ts';
 import { DecodePlan } from './plan.ts';
 import { filled, SHAPE } from './small-model.test-support.ts';
@@ -64,6 +64,8 @@ const cacheOf = ({ decoder: { spec, dtype } }: Model, slots = 3): KvCache => {
   cache.upload();
   return cache;
 };
+/** Whether this CPU gains by copies in 28 bits. */
+const shortens = scope(() => aten<Tensor>('attune::exact_shorts', zeros([16, 8])).numel > 0);
 const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 const firstLogits = (plan: DecodePlan, rows: number) =>
   scope(() =>
@@ -88,7 +90,7 @@ describe('a float32 model of bf16 numbers', () => {
   it.each(quantTypes)("has a copy of the vocabulary's matrix alone where the others are %s", async (quantType) => {
     using model = initModel({ ...SHAPE, model_type: 'qwen3', hidden_size: 64 }, { seed: 1, quantType });
     round(model);
-    using halves = disposable(HalfWeights.of(model.decoder) as HalfWeights);
+    using halves = disposable(ExactCopies.of(model.decoder) as ExactCopies);
     halves.refresh(0);
     expect(halves.bytes).toBe(2 * SHAPE.vocab_size * 64);
     using sampler = new Sampler(model, { slots: 1 });
@@ -131,13 +133,16 @@ describe('a float32 model of bf16 numbers', () => {
   });
 });
 
-describe('HalfWeights', () => {
+describe('ExactCopies', () => {
   it('has copies of what is exact, of new numbers once they were written, and frees them', () => {
     using model = exact(shapes.qwen3);
     const [first, second] = [...model.decoder.projections()].map(({ weight }) => weight as Tensor) as [Tensor, Tensor];
     const before = liveTensors();
-    const halves = HalfWeights.of(model.decoder) as HalfWeights;
-    const numbers = (matrix: Tensor) => halves.copyOf(matrix)?.numbers() ?? null;
+    const halves = ExactCopies.of(model.decoder) as ExactCopies;
+    const numbers = (matrix: Tensor) => {
+      const copy = halves.copyOf(matrix);
+      return copy?.dtype === 'bfloat16' ? copy.numbers() : null;
+    };
     halves.refresh(0);
     expect(numbers(first)).toEqual(first.numbers());
     expect(numbers(model.decoder.headWeight)).toEqual(model.decoder.headWeight.numbers());
@@ -157,8 +162,9 @@ describe('HalfWeights', () => {
     expect(halves.copyOf(second)).toBe(kept);
 
     second.requiresGrad_();
+    first.requiresGrad_();
     halves.refresh(0);
-    expect(numbers(second)).toBeNull();
+    expect([halves.copyOf(first), halves.copyOf(second)]).toEqual([null, null]);
     expect(halves.bytes).toBe(all - 2 * (first.numel + second.numel));
     halves.dispose();
     expect([halves.bytes, liveTensors()]).toEqual([0, before]);
@@ -167,8 +173,8 @@ describe('HalfWeights', () => {
   it('makes none where there is too little memory, on other dtypes, and of weights that are dealt over processes', () => {
     using model = exact(shapes.qwen3);
     using narrow = initModel(shapes.qwen3, { seed: 1, dtype: 'bfloat16' });
-    expect(HalfWeights.of(narrow.decoder)).toBeNull();
-    const halves = HalfWeights.of(model.decoder) as HalfWeights;
+    expect(ExactCopies.of(narrow.decoder)).toBeNull();
+    const halves = ExactCopies.of(model.decoder) as ExactCopies;
     halves.refresh(Number.MAX_SAFE_INTEGER);
     expect(halves.bytes).toBe(0);
     model.decoder.residence = { isWhole: true, makeWhole: async () => false };
@@ -197,15 +203,107 @@ describe('HalfWeights', () => {
   });
 });
 
+describe('a float32 model of other numbers', () => {
+  for (const [name, config] of Object.entries(shapes))
+    it(`writes the same with copies in 28 bits, where there are any, to the bit: ${name}`, async () => {
+      using model = filled(config);
+      for (const rows of [1, 2, 3, 4, 5]) {
+        using sampler = new Sampler(model, { slots: rows });
+        expect(await written(sampler, rows)).toEqual(await writtenPlainly(model, rows));
+      }
+    });
+
+  it('has copies of seven eighths of its bytes and little more, or none where this CPU does not gain', () => {
+    using model = filled({ ...SHAPE, model_type: 'llama', hidden_size: 256, intermediate_size: 512, vocab_size: 512 });
+    using copies = disposable(ExactCopies.of(model.decoder) as ExactCopies);
+    copies.refresh(0);
+    const matrices = [...model.decoder.projections()].map(({ weight }) => weight?.numel ?? 0);
+    const bytes = 4 * matrices.reduce((sum, numel) => sum + numel, model.decoder.headWeight.numel);
+    if (!shortens) expect(copies.bytes).toBe(0);
+    else {
+      expect(copies.bytes).toBeGreaterThan((7 / 8) * bytes);
+      expect(copies.bytes).toBeLessThan((7.5 / 8) * bytes);
+    }
+  });
+
+  // inputs of one chunk and more, outputs that are no whole blocks of 16, numbers that no chunk of 28 bits takes
+  it.each([
+    { hidden_size: 8, intermediate_size: 24, vocab_size: 33 },
+    { hidden_size: 40, intermediate_size: 56, vocab_size: 47 },
+    { hidden_size: 264, intermediate_size: 328, vocab_size: 161 },
+    { hidden_size: 1032, intermediate_size: 1048, vocab_size: 16 },
+  ])('has the same logits with few rows from copies, to the bit: $hidden_size', (sizes) => {
+    using model = filled({ ...SHAPE, ...sizes, model_type: 'qwen2', max_position_embeddings: 64 });
+    const matrices = [...model.decoder.projections()].map(({ weight }) => weight as Tensor);
+    const far = [0, -0, 1e-40, -3e-20, 2 ** -126, 7e3, -9];
+    noGrad(() => {
+      for (const matrix of [...matrices, model.decoder.headWeight])
+        scope(() => {
+          const numbers = matrix.numbers();
+          for (const [i, number] of far.entries()) numbers[(i * 7919) % numbers.length] = number;
+          matrix.copy_(tensor(Float32Array.from(numbers), { shape: matrix.shape }));
+        });
+    });
+    using copies = disposable(ExactCopies.of(model.decoder) as ExactCopies);
+    copies.refresh(0);
+    if (shortens && sizes.hidden_size > 100) expect(copies.bytes).toBeGreaterThan(0);
+    const cache = cacheOf(model, 5);
+    const plain = DecodePlan.of(model.decoder, cache) as DecodePlan;
+    const plan = DecodePlan.of(model.decoder, cache, { exact: () => copies }) as DecodePlan;
+    for (let count = 1; count <= 5; count++) expect(firstLogits(plan, count)).toEqual(firstLogits(plain, count));
+    for (const each of [plan, plain, cache]) each.dispose();
+  });
+
+  it('is read from the copy while its matrix is as it was, and from the matrix once that was written to', () => {
+    using model = filled({ ...SHAPE, model_type: 'llama', hidden_size: 64, vocab_size: 64 });
+    const { headWeight } = model.decoder;
+    using copies = disposable(ExactCopies.of(model.decoder) as ExactCopies);
+    copies.refresh(0);
+    const copy = copies.copyOf(headWeight);
+    expect(copy?.dtype).toBe(shortens ? 'int32' : undefined);
+    const cache = cacheOf(model);
+    const plan = DecodePlan.of(model.decoder, cache, { exact: () => copies }) as DecodePlan;
+    const expected = firstLogits(plan, 1);
+    if (copy !== null) {
+      noGrad(() => scope(() => void copy.narrow(0, copy.numel - 56, 56).zero_())); // one chunk
+      expect(firstLogits(plan, 1)).not.toEqual(expected);
+    }
+    noGrad(() => void headWeight.mul_(1));
+    expect(firstLogits(plan, 1)).toEqual(expected);
+    for (const each of [plan, cache]) each.dispose();
+  });
+
+  it('takes no plan with words that are no copy of the matrix', () => {
+    using model = filled({ ...SHAPE, model_type: 'llama', hidden_size: 64, vocab_size: 64 });
+    const { headWeight } = model.decoder;
+    const cache = cacheOf(model);
+    using copies = disposable(ExactCopies.of(model.decoder) as ExactCopies);
+    copies.refresh(0);
+    const copy = copies.copyOf(headWeight);
+    if (copy !== null)
+      for (let word = 0; word < 26; word++) {
+        const before = copy.numbers()[word] as number;
+        for (const wrong of [before + 100_000, -1]) {
+          noGrad(() => scope(() => void copy.narrow(0, word, 1).fill_(wrong)));
+          expect(DecodePlan.of(model.decoder, cache, { exact: () => copies })).toBeNull();
+        }
+        noGrad(() => scope(() => void copy.narrow(0, word, 1).fill_(before)));
+      }
+    const plan = DecodePlan.of(model.decoder, cache, { exact: () => copies });
+    expect(plan).not.toBeNull();
+    for (const each of [plan as DecodePlan, cache]) each.dispose();
+  });
+});
+
 describe('a plan with copies', () => {
   it('reads the copy while its matrix is as it was, and the matrix itself once that was written to', () => {
     using model = exact({ ...SHAPE, model_type: 'llama', hidden_size: 64 });
     const { headWeight } = model.decoder;
-    const halves = HalfWeights.of(model.decoder) as HalfWeights;
+    const halves = ExactCopies.of(model.decoder) as ExactCopies;
     halves.refresh(0);
     const cache = cacheOf(model);
     const plain = DecodePlan.of(model.decoder, cache) as DecodePlan;
-    const plan = DecodePlan.of(model.decoder, cache, { halves: () => halves }) as DecodePlan;
+    const plan = DecodePlan.of(model.decoder, cache, { exact: () => halves }) as DecodePlan;
     for (const rows of [1, 2, 3]) expect(firstLogits(plan, rows)).toEqual(firstLogits(plain, rows));
     const expected = firstLogits(plain, 1);
     halves.copyOf(headWeight)?.zero_(); // shows which one is read
@@ -224,12 +322,12 @@ describe('a plan with copies', () => {
   ])('has the same logits with as many rows as there may be, to the bit: $hidden_size', (sizes) => {
     const rows = 33;
     using model = exact({ ...SHAPE, ...sizes, model_type: 'qwen2', max_position_embeddings: 64 });
-    const halves = HalfWeights.of(model.decoder) as HalfWeights;
+    const halves = ExactCopies.of(model.decoder) as ExactCopies;
     halves.refresh(0);
     expect(halves.bytes).toBeGreaterThan(0);
     const cache = cacheOf(model, rows);
     const plain = DecodePlan.of(model.decoder, cache) as DecodePlan;
-    const plan = DecodePlan.of(model.decoder, cache, { halves: () => halves }) as DecodePlan;
+    const plan = DecodePlan.of(model.decoder, cache, { exact: () => halves }) as DecodePlan;
     for (let count = 1; count <= rows; count++) expect(firstLogits(plan, count)).toEqual(firstLogits(plain, count));
     for (const each of [plan, plain, cache, halves]) each.dispose();
   });
@@ -239,11 +337,33 @@ describe('a plan with copies', () => {
     using narrow = initModel(shapes.qwen3, { seed: 1, dtype: 'bfloat16' });
     const caches = [cacheOf(model), cacheOf(narrow)] as const;
     const plans = [DecodePlan.of(model.decoder, caches[0]), DecodePlan.of(narrow.decoder, caches[1])] as DecodePlan[];
-    expect(plans.map((plan) => [plan.gainsByHalves(1), plan.gainsByHalves(48)])).toEqual([
+    expect(plans.map((plan) => [plan.gainsByCopies(1), plan.gainsByCopies(48)])).toEqual([
       [true, false],
       [false, false],
     ]);
     for (const each of [...plans, ...caches]) each.dispose();
+  });
+});
+
+describe('attune::exact_shorts', () => {
+  const shorts = (weight: Tensor) => aten<Tensor>('attune::exact_shorts', weight);
+
+  it('has none of numbers that are too far from each other, too few or not in whole chunks, and of a turned matrix', () => {
+    scope(() => {
+      const spread = Float32Array.from({ length: 64 * 64 }, (_, i) => (1 + i / 5000) * 2 ** ((i % 40) - 20));
+      expect(shorts(tensor(spread, { shape: [64, 64] })).numel).toBe(0);
+      for (const shape of [
+        [15, 64],
+        [64, 7],
+        [64, 12],
+        [0, 64],
+        [64, 0],
+      ])
+        expect(shorts(zeros(shape)).numel).toBe(0);
+      expect(shorts(zeros([64, 32]).t()).numel).toBe(0);
+      for (const other of [zeros([3]), zeros([2, 2], { dtype: 'float64' })])
+        expect(() => shorts(other)).toThrow(/float32 matrix/);
+    });
   });
 });
 
