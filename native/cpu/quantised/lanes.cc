@@ -34,12 +34,95 @@ inline Vector floats(const Whole& whole) { return (Vector)_mm256_cvtepi32_ps((__
 constexpr int64_t kColumns = 16;  // outputs of one parallel task
 constexpr int kRows = kWidth == 16 ? 8 : 4;  // as many rows of x as leave registers for two columns
 
+#if defined(__AVX512F__)
+using Levels = Vector;
+inline Levels levelsOf(const float* from) { return load(from); }
+
+// The 16 levels times a block's maximum: the weights that its codes stand for, in a register.
+struct LevelTable {
+  Vector weights;
+  LevelTable(const Levels& levels, float peak) : weights(levels * peak) {}
+  Vector operator[](const Whole& code) const { return __builtin_shuffle(weights, code); }
+};
+
+// The codes of a step, and which of its inputs lies where in the vectors that they become.
+// 64 codes are eight numbers of 32 bits, held in both halves of a register. A shift brings the code of an odd input to the end of a number in
+// the lower half and that of an even input in the upper half. The lookup reads the last four bits, so nothing else has to be cleared.
+struct FourBitStep {
+  static constexpr int kVectors = 4;
+  Whole codes;
+  explicit FourBitStep(const uint8_t* from)
+      : codes((Whole)_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))) {}
+  Vector weights(int v, const LevelTable& table) const {
+    const __m512i shifts = _mm512_mask_set1_epi32(_mm512_set1_epi32(8 * v), 0xFF00, 8 * v + 4);
+    return table[(Whole)_mm512_srlv_epi32((__m512i)codes, shifts)];
+  }
+  void weights(const LevelTable& table, Vector (&w)[kVectors]) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; v++) w[v] = weights(v, table);
+  }
+  static int64_t inputAt(int64_t v, int64_t lane) { return lane < 8 ? 8 * lane + 2 * v + 1 : 8 * (lane - 8) + 2 * v; }
+};
+#else
+// The first bytes of the 16 levels, then the second ones, and so on, in both halves of a register.
+struct Levels {
+  __m256i bytes[4];
+};
+inline Levels levelsOf(const float* from) {
+  Levels levels;
+  for (int byte = 0; byte < 4; byte++) {
+    alignas(16) char those[16];
+    for (int i = 0; i < 16; i++) those[i] = reinterpret_cast<const char*>(from + i)[byte];
+    levels.bytes[byte] = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(those)));
+  }
+  return levels;
+}
+
+struct LevelTable {
+  const Levels& levels;
+  __m256 peak;
+  LevelTable(const Levels& levels, float peak) : levels(levels), peak(_mm256_set1_ps(peak)) {}
+};
+
+// 64 codes, of two in a byte. A level's bytes are looked up one by one, of 32 codes at once, and put together by unpacking, which works in each half of a
+// register; so a half has the codes of every other four bytes.
+struct FourBitStep {
+  static constexpr int kVectors = 8;
+  __m256i codes;
+  explicit FourBitStep(const uint8_t* from)
+      : codes(_mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)), _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7))) {}
+  void weights(const LevelTable& table, Vector (&w)[kVectors]) const {
+    const __m256i last = _mm256_set1_epi8(15);
+    half(_mm256_and_si256(_mm256_srli_epi16(codes, 4), last), table, w, 0);
+    half(_mm256_and_si256(codes, last), table, w, 1);
+  }
+  static int64_t inputAt(int64_t v, int64_t lane) { return v / 2 * 16 + 2 * lane + v % 2; }
+
+ private:
+  static inline __attribute__((always_inline)) void half(const __m256i& codes, const LevelTable& table, Vector (&w)[kVectors], int at) {
+    __m256i found[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) found[i] = _mm256_shuffle_epi8(table.levels.bytes[i], codes);
+    const __m256i a = _mm256_unpacklo_epi8(found[0], found[1]), b = _mm256_unpackhi_epi8(found[0], found[1]);
+    const __m256i c = _mm256_unpacklo_epi8(found[2], found[3]), d = _mm256_unpackhi_epi8(found[2], found[3]);
+    const auto times = [&](const __m256i& levels) { return (Vector)_mm256_mul_ps(_mm256_castsi256_ps(levels), table.peak); };
+    w[at] = times(_mm256_unpacklo_epi16(a, c));
+    w[at + 2] = times(_mm256_unpackhi_epi16(a, c));
+    w[at + 4] = times(_mm256_unpacklo_epi16(b, d));
+    w[at + 6] = times(_mm256_unpackhi_epi16(b, d));
+  }
+};
+#endif
+
 // The block maxima of a task's columns; none of 8 bits.
 struct Peaks {
   int64_t blocks;  // of a column
   std::vector<float> values;
+  Levels levels;  // that they are multiplied with
 
-  explicit Peaks(const QuantisedProduct& p) : blocks(p.w.four ? p.w.inputs / p.w.block : 0), values(kColumns * blocks) {}
+  explicit Peaks(const QuantisedProduct& p) : blocks(p.w.four ? p.w.inputs / p.w.block : 0), values(kColumns * blocks) {
+    if (p.w.four) levels = levelsOf(p.w.levels);
+  }
   const float* of(int64_t column) const { return values.data() + column % kColumns * blocks; }
   void read(const QuantisedProduct& p, int64_t begin, int64_t end) {
     while (begin < end) {  // neighbouring columns of a part at once
@@ -86,69 +169,30 @@ struct Int8Column {
   Chunk chunk(int64_t) const { return {codes}; }
 };
 
-// The 16 levels times a block's maximum: the weights that its codes stand for, in registers.
-struct LevelTable {
-#if defined(__AVX512F__)
-  Vector levels;
-  LevelTable(const float* from, float peak) : levels(load(from) * peak) {}
-  Vector operator[](const Whole& code) const { return __builtin_shuffle(levels, code); }
-#else
-  Vector low, high;
-  LevelTable(const float* from, float peak) : low(load(from) * peak), high(load(from + kWidth) * peak) {}
-  Vector operator[](const Whole& code) const { return __builtin_shuffle(low, high, code); }
-#endif
-};
-
-// The codes of a step, and which of its inputs lies where in the vectors that they become.
-#if defined(__AVX512F__)
-// 64 codes are eight numbers of 32 bits, held in both halves of a register. A shift brings the code of an odd input to the end of a number in
-// the lower half and that of an even input in the upper half. The lookup reads the last four bits, so nothing else has to be cleared.
-struct FourBitStep {
-  static constexpr int kVectors = 4;
-  Whole codes;
-  explicit FourBitStep(const uint8_t* from)
-      : codes((Whole)_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))) {}
-  Vector weights(int v, const LevelTable& table) const {
-    const __m512i shifts = _mm512_mask_set1_epi32(_mm512_set1_epi32(8 * v), 0xFF00, 8 * v + 4);
-    return table[(Whole)_mm512_srlv_epi32((__m512i)codes, shifts)];
-  }
-  static int64_t inputAt(int64_t v, int64_t lane) { return lane < 8 ? 8 * lane + 2 * v + 1 : 8 * (lane - 8) + 2 * v; }
-};
-#else
-struct FourBitStep {
-  static constexpr int kVectors = 2;
-  Whole both;
-  explicit FourBitStep(const uint8_t* from) : both(unsignedBytes(from)) {}
-  Vector weights(int v, const LevelTable& table) const { return table[v == 0 ? both >> 4 : both & 15]; }
-  static int64_t inputAt(int64_t v, int64_t lane) { return 2 * lane + v; }
-};
-#endif
-
 struct FourBitColumn {
   static constexpr int64_t kStep = FourBitStep::kVectors * kWidth, kStepBytes = kStep / 2;
   static constexpr bool kWholeSteps = true;
-  static constexpr int kAlone = kWidth == 16 ? 4 : 8;
+  static constexpr int kAlone = 4;
   struct Chunk {
     const uint8_t* codes;
     LevelTable table;
     /** Blocks are whole steps. */
     void load(int64_t i, Vector (&w)[FourBitStep::kVectors], int64_t) const {
-      const FourBitStep step(codes + i / 2);
-#pragma GCC unroll 4
-      for (int v = 0; v < FourBitStep::kVectors; v++) w[v] = step.weights(v, table);
+      FourBitStep(codes + i / 2).weights(table, w);
     }
   };
   static int64_t chunkSize(const QuantisedProduct& p) { return p.w.block; }
 
   const uint8_t* codes;
-  const float *peaks, *levels;  // max|w| of each block
+  const float* peaks;  // max|w| of each block
+  const Levels& levels;
   int64_t blockBytes;
   float scale = 1;
 
   FourBitColumn(const QuantisedProduct& p, int64_t column, const Peaks& all)
       : codes(columnOf(p.w, column).codes4(p.w.inputs)),
         peaks(all.of(column)),
-        levels(p.w.levels),
+        levels(all.levels),
         blockBytes(p.w.block / 2) {}
   Chunk chunk(int64_t index) const { return {codes + index * blockBytes, LevelTable(levels, peaks[index])}; }
 };
@@ -197,15 +241,28 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
   // The codes after these columns', which follow them in memory but for the end of a part. Several rows are limited by multiplying, not reading.
   const char* next = reinterpret_cast<const char*>(own[COLUMNS - 1].codes) + k * Column::kStepBytes / kStep;
   Vector sums[ROWS][COLUMNS] = {};
+  constexpr int64_t kVectors = kStep / kWidth;
   const auto add = [&](const typename Column::Chunk(&parts)[COLUMNS], int64_t i, int64_t count) __attribute__((always_inline)) {
+    const auto multiply = [&](int c, int64_t v, const Vector& w) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++) {
-      Vector w[kStep / kWidth];
-      parts[c].load(i, w, count);
+      for (int r = 0; r < ROWS; r++) sums[r][c] = fused(load(x + (v * ROWS + r) * kWidth), w, sums[r][c]);
+    };
+    if constexpr (kVectors > 4) {  // columns in turn, because the multiply-adds of a sum wait for one another
+      Vector w[COLUMNS][kVectors];
+#pragma GCC unroll 8
+      for (int c = 0; c < COLUMNS; c++) parts[c].load(i, w[c], count);
+#pragma GCC unroll 8
+      for (int64_t v = 0; v < kVectors; v++)
+#pragma GCC unroll 8
+        for (int c = 0; c < COLUMNS; c++) multiply(c, v, w[c][v]);
+    } else {
+#pragma GCC unroll 8
+      for (int c = 0; c < COLUMNS; c++) {
+        Vector w[kVectors];
+        parts[c].load(i, w, count);
 #pragma GCC unroll 4
-      for (int v = 0; v < kStep / kWidth; v++)
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) sums[r][c] = fused(load(x + (v * ROWS + r) * kWidth), w[v], sums[r][c]);
+        for (int64_t v = 0; v < kVectors; v++) multiply(c, v, w[v]);
+      }
     }
     x += ROWS * kStep;
   };
@@ -253,7 +310,7 @@ void fourColumns(const QuantisedProduct& p, const float* x, int64_t row, int64_t
 #pragma GCC unroll 4
     for (int c = 0; c < kFour; c++) {
       const FourBitStep step(codes[c] + at);
-      const LevelTable table(p.w.levels, peak[c * peaks.blocks]);
+      const LevelTable table(peaks.levels, peak[c * peaks.blocks]);
 #pragma GCC unroll 4
       for (int v = 0; v < FourBitStep::kVectors; v++) sums[c] = fused(load(x + v * kWidth), step.weights(v, table), sums[c]);
     }

@@ -37,22 +37,23 @@ struct Layout {
   }
 };
 
-uint32_t exponentOf(uint32_t bits) { return bits >> 23 & 255; }
-
 /** The lowest and the highest exponent of a chunk. */
 struct Range {
   uint8_t low, high;
   bool fits(int base) const { return low >= base && high < base + kCodes; }
 };
 
-Range rangeOf(const uint32_t* w, int64_t k) {
-  uint32_t low = 255, high = 0;
-  for (int64_t c = 0; c < kOctet; c++)
-    for (int64_t j = 0; j < kChunk; j++) {
-      const uint32_t exponent = exponentOf(w[c * k + j]);
-      low = std::min(low, exponent), high = std::max(high, exponent);
-    }
-  return {static_cast<uint8_t>(low), static_cast<uint8_t>(high)};
+Range rangeOf(const float* w, int64_t k) {
+  __m256i low = _mm256_set1_epi32(255), high = _mm256_setzero_si256();
+  for (int64_t c = 0; c < kOctet; c++) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + c * k));
+    const __m256i exponents = _mm256_srli_epi32(_mm256_slli_epi32(bits, 1), 24);
+    low = _mm256_min_epu32(low, exponents), high = _mm256_max_epu32(high, exponents);
+  }
+  uint32_t lows[kChunk], highs[kChunk];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lows), low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(highs), high);
+  return {static_cast<uint8_t>(*std::min_element(lows, lows + kChunk)), static_cast<uint8_t>(*std::max_element(highs, highs + kChunk))};
 }
 
 /** The base that most of these chunks fit. */
@@ -209,7 +210,7 @@ int64_t shorten(const float* w, int64_t n, int64_t k, const std::function<uint32
   deal(octets, leastTasks(kOctet * k), [&](int64_t begin, int64_t end) {
     std::vector<Range> ranges(chunks);
     for (int64_t octet = begin; octet < end && whole.load(std::memory_order_relaxed) <= most; octet++) {
-      for (int64_t chunk = 0; chunk < chunks; chunk++) ranges[chunk] = rangeOf(bits + octet * kOctet * k + chunk * kChunk, k);
+      for (int64_t chunk = 0; chunk < chunks; chunk++) ranges[chunk] = rangeOf(w + octet * kOctet * k + chunk * kChunk, k);
       const int base = baseOf(ranges);
       bases[octet] = static_cast<uint32_t>(base);
       for (int64_t chunk = 0; chunk < chunks; chunk++)
