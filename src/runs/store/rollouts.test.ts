@@ -206,6 +206,25 @@ describe('rollouts.db', () => {
     }
   });
 
+  it('writes one database after another, also after one that could not be opened, and several at once', async () => {
+    const path = (name: string) => join(folder, `one-${name}.db`);
+    const write = async (name: string) => {
+      const store = await RolloutStore.open(path(name));
+      await store.add([rollout(1, 0, 0.5)]);
+      return store;
+    };
+    await (await write('a')).close();
+    writeFileSync(path('damaged'), 'x'.repeat(5000));
+    await expect(RolloutStore.open(path('damaged'))).rejects.toThrow(/is damaged/);
+    const both = [await write('b'), await write('c')];
+    for (const store of both) await store.close();
+    await (await write('d')).close();
+    for (const name of ['a', 'b', 'c', 'd']) {
+      using reader = openRollouts(path(name));
+      expect(reader.query().length).toBe(1);
+    }
+  });
+
   it('says what to do about a damaged database', async () => {
     const path = join(folder, 'damaged.db');
     writeFileSync(path, 'x'.repeat(5000));

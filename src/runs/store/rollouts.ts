@@ -36,6 +36,33 @@ interface Waiting {
 /** Pending batches before `add` waits: enough to hide a slow disk, few enough to bound memory. */
 const defaultQueueLimit = 64;
 
+/** The thread of a store that was closed, for the next one: its start takes longer than what a short run writes. */
+let idle: Worker | undefined;
+
+function takeThread(): Worker {
+  const found = idle;
+  idle = undefined;
+  if (found !== undefined) return forget(found);
+  // Sources run as TypeScript, the published package as JavaScript.
+  const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+  return new Worker(new URL(`./worker.${extension}`, import.meta.url));
+}
+
+/** Without those of one store. A worker has listeners of its own, too. */
+function forget(worker: Worker): Worker {
+  for (const event of ['message', 'error', 'exit']) worker.removeAllListeners(event);
+  return worker;
+}
+
+function leaveThread(worker: Worker): void {
+  if (idle !== undefined) return void worker.terminate();
+  idle = worker;
+  worker.on('error', () => {});
+  worker.on('exit', () => {
+    if (idle === worker) idle = undefined;
+  });
+}
+
 type Unnumbered<T> = T extends { number: number } ? Omit<T, 'number'> : never;
 
 export class RolloutStore {
@@ -50,18 +77,20 @@ export class RolloutStore {
   /** `resumedAt`: rows of later steps are deleted, because the run takes those steps again. */
   static async open(path: string, options: { resumedAt?: number; queueLimit?: number } = {}): Promise<RolloutStore> {
     makeFolder(dirname(path));
-    const store = new RolloutStore(path, options);
-    await store.flush();
+    const store = new RolloutStore(path, options.queueLimit);
+    try {
+      await store.#send({ kind: 'open', path, resumedAt: options.resumedAt });
+    } catch (error) {
+      store.#leave();
+      throw error;
+    }
     return store;
   }
 
-  private constructor(path: string, options: { resumedAt?: number; queueLimit?: number }) {
+  private constructor(path: string, queueLimit = defaultQueueLimit) {
     this.path = path;
-    this.#queueLimit = options.queueLimit ?? defaultQueueLimit;
-    // Sources run as TypeScript, the published package as JavaScript.
-    const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-    const script = new URL(`./worker.${extension}`, import.meta.url);
-    this.#worker = new Worker(script, { workerData: { path, resumedAt: options.resumedAt } });
+    this.#queueLimit = queueLimit;
+    this.#worker = takeThread();
     this.#worker.on('message', (reply: RolloutReply) => this.#settle(reply));
     this.#worker.on('error', (error) => this.#fail(error as Error));
     this.#worker.unref();
@@ -83,8 +112,12 @@ export class RolloutStore {
 
   async close(): Promise<void> {
     await this.#send({ kind: 'close' });
-    await this.#worker.terminate();
+    this.#leave();
     this.#throwIfFailed();
+  }
+
+  #leave(): void {
+    leaveThread(forget(this.#worker));
   }
 
   async #enqueue(request: Unnumbered<RolloutRequest>): Promise<void> {

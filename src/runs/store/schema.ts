@@ -94,6 +94,7 @@ create table if not exists eval_rollout_turns(
 
 /** Requests to the writing thread; each is acknowledged by its number. */
 export type RolloutRequest =
+  | { kind: 'open'; number: number; path: string; resumedAt?: number }
   | { kind: 'rows'; number: number; rollouts?: Rollout[]; evalRollouts?: EvalRollout[] }
   | { kind: 'flush'; number: number }
   | { kind: 'close'; number: number };
