@@ -8,8 +8,8 @@
  * Plain JavaScript for Node 20 without packages: it runs at install time, in the bundle and on closed machines.
  */
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, realpathSync, renameSync, rmSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync } from 'node:fs';
+import { availableParallelism, constants } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import {
@@ -162,8 +162,42 @@ async function compile(plan, shelf, path, log) {
   const split = options.indexOf('-Wl,--no-as-needed');
   const inputs = objects.map((each) => each.object);
   for (const object of inputs) touch(object);
-  await call([linker, ...options.slice(0, split), '-o', temporary, ...inputs, ...options.slice(split)], 'linking');
+  const link = (before, libraries) =>
+    call(
+      [linker, ...before, ...options.slice(0, split), '-o', temporary, ...inputs, options[split], ...libraries].concat(
+        options.slice(split + 1),
+      ),
+      'linking',
+    );
+  if (plan.spared.length > 0) {
+    const empty = await emptyLibraries(linker, plan.spared, join(dirname(path), 'empty'));
+    await link(['-Wl,-rpath,$ORIGIN/empty'], empty);
+  }
+  if (plan.spared.length === 0 || !canLoad(temporary)) await link([], []);
   renameSync(temporary, path);
+}
+
+/** Libraries with nothing in them. Whoever is loaded first under a name is it: the addon names them before libtorch does. */
+function emptyLibraries(linker, names, folder) {
+  mkdirSync(folder, { recursive: true });
+  return Promise.all(
+    names.map(async (name) => {
+      const path = join(folder, name);
+      const temporary = `${path}.${process.pid}`;
+      await call(
+        [linker, '-shared', '-nostdlib', `-Wl,-soname,${name}`, '-x', 'c', '/dev/null', '-o', temporary],
+        name,
+      );
+      renameSync(temporary, path);
+      return path;
+    }),
+  );
+}
+
+/** Whether every symbol that the addon and its libraries use is found. */
+function canLoad(path) {
+  const program = `process.dlopen({ exports: {} }, process.argv[1], ${constants.dlopen.RTLD_NOW})`;
+  return spawnSync(process.execPath, ['-e', program, path], { stdio: 'ignore' }).status === 0;
 }
 
 function call([command, ...args], what) {

@@ -18,6 +18,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 // @ts-expect-error plain JavaScript that runs before any types are installed
 import { findCuda, findLibtorch, usesNewStringAbi } from '../scripts/libtorch.mjs';
+import { liveTensors } from '../src/tensor/index.ts';
 
 const run = promisify(execFile);
 let folder: string;
@@ -208,6 +209,28 @@ exit 0
     await toy.build();
     expect(toy.calls()).toHaveLength(7);
     expect(toy.calls().at(-2)).toContain('/b.cc');
+  });
+
+  it('links with empty libraries for those that libtorch only names, and without them what could not be loaded so', async () => {
+    const toy = toyPackage();
+    const lib = join(folder, 'torch/lib');
+    const made = (name: string, ...more: string[]) =>
+      run('g++', ['-shared', '-nostdlib', '-x', 'c', '/dev/null', '-o', join(lib, name), '-x', 'none', ...more]);
+    await made('libopencv_core.so.406', '-Wl,-soname,libopencv_core.so.406');
+    await made('libtorch_cpu.so', '-Wl,--no-as-needed', join(lib, 'libopencv_core.so.406'));
+    expect(await toy.build()).toMatchObject({ built: true });
+    const [empty, first, second] = toy.calls().slice(-3) as [string, string, string];
+    expect(toy.calls()).toHaveLength(5);
+    expect(empty).toContain('-soname,libopencv_core.so.406');
+    // The toy's addon is a text.
+    expect([first, second].map((call) => call.includes('empty/libopencv_core.so.406'))).toEqual([true, false]);
+  });
+
+  it("loads none of the libraries that Debian's libtorch only names", () => {
+    expect(liveTensors()).toBeGreaterThanOrEqual(0);
+    const loaded = readFileSync('/proc/self/maps', 'utf8');
+    expect(loaded).toContain('libtorch_cpu');
+    expect(loaded).not.toMatch(/libQt5Core|libgdal/);
   });
 
   it('writes compile_commands.json for editors', async () => {
