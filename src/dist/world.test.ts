@@ -34,7 +34,7 @@ it.each([
       expect(seen.swapped).toEqual(ranks.map((from) => 10 * from + rank));
       expect(seen.memory).toBe(memory);
       expect(seen.large).toEqual({ few: true, more: true, most: true, sparse: true, zero: true });
-      const sums = Array.from({ length: 60 }, (_, i) => (i + 1) * total((r) => r + 1));
+      const sums = Array.from({ length: 30 }, (_, i) => (i + 1) * total((r) => r + 1));
       expect(seen.queued).toEqual(sums.map((each) => [each, each]));
       expect(seen.objects).toEqual(ranks.map((r) => ({ rank: r, text: 'é'.repeat(r), bytes: { 0: r } })));
       expect(seen.shared).toEqual({ from: 0 });
