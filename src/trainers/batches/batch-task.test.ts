@@ -70,7 +70,7 @@ it('holds no more tensors from step to step', async () => {
   const small = { batchSize: 4, gradAccum: 2, evalSteps: 2, evalNumBatches: 2, saveSteps: 2, validationSplit: 0.2 };
   const run = await trainReward(
     { ...config, ...small, reportTo: ['none'], analysisSamples: 0 },
-    { cache: false },
+    { cache: false, run: { curves: false } },
   ).open();
   await settledTensors();
   for await (const _ of run) live.push(liveTensors());
@@ -129,7 +129,7 @@ describe.each(['sft', 'preference', 'outcome', 'process'] as const)('%s', (kind)
         ...{ batchSize: 3, gradAccum: 2, lr: 1e-2, saveSteps: 2, evalSteps: 2, evalNumBatches: 2, evalBatchSize: 2 },
         ...{ runName: name, reportTo: ['none' as const], maxSteps: 4, epochs: 3, validationSplit: 0.3, ...more },
       };
-      const options = { cache: false } as const;
+      const options = { cache: false, run: { curves: false } } as const;
       return kind === 'sft'
         ? trainSft(config, options).open()
         : trainReward({ ...config, type: kind, stripThinking: false, analysisSamples: 0 }, options).open();
@@ -169,7 +169,7 @@ describe('a run that goes on', () => {
   const train = async (more: Parameters<typeof trainReward>[0]) => {
     using run = await trainReward(
       { ...settings, model: base, outputDir: join(folder, 'resume'), ...sized, ...more },
-      { cache: false },
+      { cache: false, run: { curves: false } },
     ).open();
     const steps: TrainStep[] = [];
     const planned = run.totalSteps;

@@ -105,7 +105,7 @@ describe('a preference model', () => {
         },
         ...{ lora: true, loraR: 4, loraAlpha: 8, evalSteps: -1, analysisSamples: 0, validationSplit: 0 },
       },
-      { cache: false },
+      { cache: false, run: { curves: false } },
     ).open();
     await run.finish();
     const final = join(run.folder, 'final');

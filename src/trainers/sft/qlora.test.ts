@@ -34,7 +34,7 @@ describe('QLoRA', () => {
     const last: Record<string, number> = {};
     for (const quantType of [undefined, 'int8', 'int4'] as const) {
       const name = quantType ?? 'plain';
-      using run = await trainSft(options(name, quantType), { cache: false }).open();
+      using run = await trainSft(options(name, quantType), { cache: false, run: { curves: false } }).open();
       const losses: number[] = [];
       for await (const { metrics } of run) losses.push(metrics['train/loss'] as number);
       last[name] = losses.at(-1) as number;
@@ -51,15 +51,23 @@ describe('QLoRA', () => {
 
   it('resumes bit for bit', async () => {
     const whole = { ...options('whole', 'int4'), runName: 'a', saveSteps: 4 };
-    using straight = await trainSft(whole, { cache: false }).open();
+    using straight = await trainSft(whole, { cache: false, run: { curves: false } }).open();
     await straight.finish();
     const stop = new AbortController();
     using first = await trainSft(
       { ...options('stopped', 'int4'), runName: 'a' },
-      { cache: false, signal: stop.signal, onStep: ({ step }) => (step === 4 ? stop.abort() : undefined) },
+      {
+        cache: false,
+        run: { curves: false },
+        signal: stop.signal,
+        onStep: ({ step }) => (step === 4 ? stop.abort() : undefined),
+      },
     ).open();
     expect(await first.finish()).toMatchObject({ step: 4, ended: 'interrupted' });
-    using second = await trainSft({ resumeFrom: first.folder, dataset: chats }, { cache: false }).open();
+    using second = await trainSft(
+      { resumeFrom: first.folder, dataset: chats },
+      { cache: false, run: { curves: false } },
+    ).open();
     await second.finish();
     const weights = (path: string) => readFileSync(join(path, 'final', 'adapter_model.safetensors'));
     expect(weights(second.folder).equals(weights(straight.folder))).toBe(true);

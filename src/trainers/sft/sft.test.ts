@@ -51,7 +51,7 @@ it('skips what the model has no positions for, and says so', async () => {
   const config = { model: small, dataset: [...chats, long], ...quiet, outputDir: join(folder, 'positions') };
   using run = await trainSft(
     { ...config, batchSize: 31, gradAccum: 1, maxSteps: 2 },
-    { cache: false, progress },
+    { cache: false, run: { curves: false }, progress },
   ).open();
   const [step] = await Array.fromAsync(run);
   expect(step?.train.examples).toBe(30);
@@ -103,7 +103,7 @@ describe('training', () => {
         ...{ model: base, dataset: chats, outputDir: join(folder, 'chats'), epochs: 8, tokenBudget: 400, gradAccum: 1 },
         ...{ lr: 2e-2, saveModel: false, warmupRatio: 0.1 },
       },
-      { cache: false },
+      { cache: false, run: { curves: false } },
     ).open();
     const losses: number[] = [];
     for await (const { metrics } of run) losses.push(metrics['train/loss'] as number);
@@ -124,7 +124,7 @@ describe('training', () => {
           ...{ dataset: [{ text: 'yes no red blue '.repeat(30) }], maxLength: 32, batchSize: 2, gradAccum: 1 },
           ...{ maxSteps: 2, lr: 1e-2 },
         },
-        { cache: false },
+        { cache: false, run: { curves: false } },
       ).open();
     const run = await start();
     await run.finish();
@@ -143,7 +143,12 @@ describe('training', () => {
     const stop = new AbortController();
     const run = await trainSft(
       { ...quiet, model: base, dataset: chats, outputDir: join(folder, 'stop'), batchSize: 2, gradAccum: 1 },
-      { cache: false, signal: stop.signal, onStep: ({ step }) => (step === 2 ? stop.abort() : undefined) },
+      {
+        cache: false,
+        run: { curves: false },
+        signal: stop.signal,
+        onStep: ({ step }) => (step === 2 ? stop.abort() : undefined),
+      },
     ).open();
     expect(await run.finish()).toMatchObject({ step: 2, ended: 'interrupted' });
     run.dispose();
