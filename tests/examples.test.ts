@@ -35,7 +35,7 @@ describe('examples', () => {
   });
 
   it('dpo ranks most held-out pairs rightly', () => {
-    const [after = 0] = reached(example('dpo', '--pairs', '160'));
+    const [after = 0] = reached(example('dpo', '--pairs', '64'));
     expect(after).toBeGreaterThan(0.7);
   });
 
