@@ -73,6 +73,7 @@ export class RolloutStore {
   readonly #blocked: (() => void)[] = [];
   #next = 0;
   #failure: Error | undefined;
+  #isAlive = true;
 
   /** `resumedAt`: rows of later steps are deleted, because the run takes those steps again. */
   static async open(path: string, options: { resumedAt?: number; queueLimit?: number } = {}): Promise<RolloutStore> {
@@ -93,6 +94,7 @@ export class RolloutStore {
     this.#worker = takeThread();
     this.#worker.on('message', (reply: RolloutReply) => this.#settle(reply));
     this.#worker.on('error', (error) => this.#fail(error as Error));
+    this.#worker.on('exit', () => this.#fail(new Error('the writing thread ended')));
     this.#worker.unref();
   }
 
@@ -111,13 +113,14 @@ export class RolloutStore {
   }
 
   async close(): Promise<void> {
-    await this.#send({ kind: 'close' });
+    if (this.#isAlive) await this.#send({ kind: 'close' });
     this.#leave();
     this.#throwIfFailed();
   }
 
   #leave(): void {
-    leaveThread(forget(this.#worker));
+    const worker = forget(this.#worker);
+    if (this.#isAlive) leaveThread(worker);
   }
 
   async #enqueue(request: Unnumbered<RolloutRequest>): Promise<void> {
@@ -132,6 +135,7 @@ export class RolloutStore {
   }
 
   #send(request: Unnumbered<RolloutRequest>): Promise<void> {
+    if (!this.#isAlive) return Promise.reject(this.#failure);
     const number = this.#next++;
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject });
@@ -150,6 +154,7 @@ export class RolloutStore {
   }
 
   #fail(error: Error): void {
+    this.#isAlive = false;
     this.#failure ??= this.#explain(error.message);
     for (const waiting of this.#waiting.values()) waiting.reject(this.#failure);
     this.#waiting.clear();
