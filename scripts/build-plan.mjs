@@ -90,7 +90,8 @@ export function planBuild(root, folders, libtorch, env) {
   ];
 
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
-  const spared = sanitizing(env) ? [] : sparedLibraries(libtorch, library, folders);
+  const spares = !sanitizing(env) && env.ATTUNE_EMPTY_LIBRARIES !== '0';
+  const spared = spares ? sparedLibraries(libtorch, library, folders) : [];
   const distributed = distributedFlags(libtorch, cuda, library, folders);
   const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, cpuKind()];
   // Objects are shared by every installation of this user: a second project with attune only links. So the key has what
@@ -107,7 +108,7 @@ export function planBuild(root, folders, libtorch, env) {
     const own = [folder, ...(inDist ? [join(folder, 'dist/gloo')] : []), nodeApi].map((path) => `-I${path}`);
     return { source, headers, command: [...command, ...own], name };
   });
-  const fingerprint = digest(...link, ...spared, ...objects.map((each) => each.name));
+  const fingerprint = digest(...link, spares ? 'spares' : '', ...objects.map((each) => each.name));
   return {
     libtorch,
     cuda,
@@ -140,14 +141,16 @@ function distributedFlags(libtorch, cuda, { size, mtimeMs }, folders) {
 
 /**
  * Debian's libtorch names libraries for pictures and films that it calls nothing of. With what they need in turn they are 250, and
- * half of a start goes into loading them: empty ones of their names take their places (see native.mjs).
+ * half of a start goes into loading them: empty ones of their names take their places (see native.mjs). A process that loads the real ones itself,
+ * later, would get the empty ones: ATTUNE_EMPTY_LIBRARIES=0 builds without (docs/troubleshooting.md).
  */
 function sparedLibraries({ lib }, { size, mtimeMs }, folders) {
   const library = `${lib} ${size} ${Math.trunc(mtimeMs)}`;
   const kept = known(folders, 'spared.json', (each) => (each.library === library ? each.spared : undefined));
   if (kept !== undefined) return kept;
-  const { stdout } = spawnSync('readelf', ['-d', join(lib, 'libtorch_cpu.so')], { encoding: 'utf8' });
-  const needed = [...(stdout ?? '').matchAll(/\(NEEDED\).*\[(.+)\]/g)].map(([, name]) => name);
+  const { status, stdout } = spawnSync('readelf', ['-d', join(lib, 'libtorch_cpu.so')], { encoding: 'utf8' });
+  if (status !== 0) return [];
+  const needed = [...stdout.matchAll(/\(NEEDED\).*\[(.+)\]/g)].map(([, name]) => name);
   const spared = needed.filter((name) => /^lib(opencv_\w+|avcodec|avformat|avutil|swscale|swresample)\.so/.test(name));
   remember(folders, 'spared.json', { library, spared });
   return spared;

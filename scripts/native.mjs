@@ -169,12 +169,21 @@ async function compile(plan, shelf, path, log) {
       ),
       'linking',
     );
-  if (plan.spared.length > 0) {
-    const empty = await emptyLibraries(linker, plan.spared, join(dirname(path), 'empty'));
-    await link(['-Wl,-rpath,$ORIGIN/empty'], empty);
-  }
-  if (plan.spared.length === 0 || !canLoad(temporary)) await link([], []);
+  if (!(await linkSparing(plan, dirname(path), temporary, link, log))) await link([], []);
   renameSync(temporary, path);
+}
+
+/** Links with empty libraries; whether there are any, and the addon can be loaded with them. */
+async function linkSparing({ spared, link: [linker] }, folder, addon, link, log) {
+  if (spared.length === 0) return false;
+  try {
+    await link(['-Wl,-rpath,$ORIGIN/empty'], await emptyLibraries(linker, spared, join(folder, 'empty')));
+    if (canLoad(addon)) return true;
+  } catch {
+    // They only make a start shorter.
+  }
+  log('linked with all libraries that libtorch names');
+  return false;
 }
 
 /** Libraries with nothing in them. Whoever is loaded first under a name is it: the addon names them before libtorch does. */
@@ -197,7 +206,8 @@ function emptyLibraries(linker, names, folder) {
 /** Whether every symbol that the addon and its libraries use is found. */
 function canLoad(path) {
   const program = `process.dlopen({ exports: {} }, process.argv[1], ${constants.dlopen.RTLD_NOW})`;
-  return spawnSync(process.execPath, ['-e', program, path], { stdio: 'ignore' }).status === 0;
+  const env = { ...process.env, NODE_OPTIONS: '' };
+  return spawnSync(process.execPath, ['-e', program, path], { stdio: 'ignore', env, timeout: 60_000 }).status === 0;
 }
 
 function call([command, ...args], what) {

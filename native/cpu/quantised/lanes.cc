@@ -22,12 +22,10 @@ typedef int32_t Whole __attribute__((vector_size(kWidth * sizeof(int32_t)), alig
 #if defined(__AVX512F__)
 inline __m128i sixteen(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
 inline Whole signedBytes(const void* from) { return (Whole)_mm512_cvtepi8_epi32(sixteen(from)); }
-inline Whole unsignedBytes(const void* from) { return (Whole)_mm512_cvtepu8_epi32(sixteen(from)); }
 inline Vector floats(const Whole& whole) { return (Vector)_mm512_cvtepi32_ps((__m512i)whole); }
 #else
 inline __m128i eight(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
 inline Whole signedBytes(const void* from) { return (Whole)_mm256_cvtepi8_epi32(eight(from)); }
-inline Whole unsignedBytes(const void* from) { return (Whole)_mm256_cvtepu8_epi32(eight(from)); }
 inline Vector floats(const Whole& whole) { return (Vector)_mm256_cvtepi32_ps((__m256i)whole); }
 #endif
 

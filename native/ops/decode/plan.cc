@@ -1,5 +1,5 @@
 // attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 where our kernels do not support the
-// model's dtype, device or layout. attune::decode_plan_takes(plan, rows), attune::decode_plan_gains(plan, rows): by halves of its plain matrices,
+// model's dtype, device or layout. attune::decode_plan_takes(plan, rows), attune::decode_plan_gains(plan, rows): by copies of its plain matrices in fewer bits,
 // attune::decode_plan_free(plan).
 #include "ops/decode/plan.h"
 

@@ -78,7 +78,7 @@ export class DecodePlan {
     return aten<boolean>('attune::decode_plan_takes', this.#number, rows);
   }
 
-  /** Whether a step of this many rows is faster with copies of matrices in bf16. */
+  /** Whether a step of this many rows is faster with copies of matrices in fewer bits. */
   gainsByCopies(rows: number): boolean {
     return aten<boolean>('attune::decode_plan_gains', this.#number, rows);
   }

@@ -46,9 +46,9 @@ export class ExactCopies {
       this.#forget(matrix);
       room ??= (freeBytes('cpu') - promised) * SHARE_OF_COPIES;
       if (2 * matrix.numel > room) continue;
-      const copy =
-        copied('attune::exact_halves', matrix) ??
-        (4 * matrix.numel > room ? null : copied('attune::exact_shorts', matrix));
+      let copy = copied('attune::exact_halves', matrix);
+      if (copy === null && 4 * matrix.numel > room) continue;
+      copy ??= copied('attune::exact_shorts', matrix);
       this.#copies.set(matrix, { copy, writes });
       if (copy !== null) room -= bytesOf(copy);
     }

@@ -225,6 +225,25 @@ describe('rollouts.db', () => {
     }
   });
 
+  it('is closed once, after all that was added, and then reaches no other store', async () => {
+    const path = (name: string) => join(folder, `closed-${name}.db`);
+    const [a, steps] = [await RolloutStore.open(path('a'), { queueLimit: 2 }), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]];
+    const adds = steps.map((step) => a.add([rollout(step, 0, 0.5)]));
+    await Promise.all([a.close(), a.close(), ...adds]);
+    const b = await RolloutStore.open(path('b'));
+    await expect(a.add([rollout(77, 0, 0.5)])).rejects.toThrow(/closed-a.db is closed/);
+    await expect(a.flush()).rejects.toThrow(/is closed/);
+    await a.close();
+    await b.add([rollout(3, 0, 0.5)]);
+    await b.close();
+    const stepsOf = (name: string) => {
+      using reader = openRollouts(path(name));
+      return reader.query({ order: 'step', limit: 100 }).map(({ step }) => step);
+    };
+    expect(stepsOf('a').toSorted((x, y) => x - y)).toEqual(steps);
+    expect(stepsOf('b')).toEqual([3]);
+  });
+
   it('says what to do about a damaged database', async () => {
     const path = join(folder, 'damaged.db');
     writeFileSync(path, 'x'.repeat(5000));

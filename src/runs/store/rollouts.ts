@@ -57,11 +57,15 @@ function forget(worker: Worker): Worker {
 function leaveThread(worker: Worker): void {
   if (idle !== undefined) return void worker.terminate();
   idle = worker;
+  worker.unref();
   worker.on('error', () => {});
   worker.on('exit', () => {
     if (idle === worker) idle = undefined;
   });
 }
+
+/** Of all stores, so that no reply is taken for that of another one's request. */
+let requests = 0;
 
 type Unnumbered<T> = T extends { number: number } ? Omit<T, 'number'> : never;
 
@@ -71,9 +75,10 @@ export class RolloutStore {
   readonly #queueLimit: number;
   readonly #waiting = new Map<number, Waiting>();
   readonly #blocked: (() => void)[] = [];
-  #next = 0;
   #failure: Error | undefined;
-  #isAlive = true;
+  #closing: Promise<void> | undefined;
+  /** Whether the thread lives and is this store's. */
+  #hasThread = true;
 
   /** `resumedAt`: rows of later steps are deleted, because the run takes those steps again. */
   static async open(path: string, options: { resumedAt?: number; queueLimit?: number } = {}): Promise<RolloutStore> {
@@ -112,21 +117,37 @@ export class RolloutStore {
     this.#throwIfFailed();
   }
 
-  async close(): Promise<void> {
-    if (this.#isAlive) await this.#send({ kind: 'close' });
-    this.#leave();
+  /** Once everything added so far is in the database. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    while (this.#hasThread && this.#blocked.length > 0) await this.#untilSettled();
+    try {
+      if (this.#hasThread) await this.#send({ kind: 'close' });
+    } finally {
+      this.#leave();
+    }
     this.#throwIfFailed();
   }
 
   #leave(): void {
     const worker = forget(this.#worker);
-    if (this.#isAlive) leaveThread(worker);
+    if (this.#hasThread) leaveThread(worker);
+    this.#hasThread = false;
+  }
+
+  #untilSettled(): Promise<void> {
+    return new Promise((resolve) => this.#blocked.push(resolve));
   }
 
   async #enqueue(request: Unnumbered<RolloutRequest>): Promise<void> {
     this.#throwIfFailed();
+    if (this.#closing !== undefined) throw this.#closed();
     while (this.#waiting.size >= this.#queueLimit) {
-      await new Promise<void>((resolve) => this.#blocked.push(resolve));
+      await this.#untilSettled();
       this.#throwIfFailed();
     }
     this.#send(request).catch((error: Error) => {
@@ -135,8 +156,8 @@ export class RolloutStore {
   }
 
   #send(request: Unnumbered<RolloutRequest>): Promise<void> {
-    if (!this.#isAlive) return Promise.reject(this.#failure);
-    const number = this.#next++;
+    if (!this.#hasThread) return Promise.reject(this.#failure ?? this.#closed());
+    const number = requests++;
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject });
       this.#worker.ref();
@@ -154,11 +175,15 @@ export class RolloutStore {
   }
 
   #fail(error: Error): void {
-    this.#isAlive = false;
+    this.#hasThread = false;
     this.#failure ??= this.#explain(error.message);
     for (const waiting of this.#waiting.values()) waiting.reject(this.#failure);
     this.#waiting.clear();
     for (const wake of this.#blocked.splice(0)) wake();
+  }
+
+  #closed(): AttuneError {
+    return new AttuneError(`${this.path} is closed: nothing more can be written to it by this store.`);
   }
 
   #explain(message: string): AttuneError {

@@ -9,11 +9,13 @@ parentPort?.on('message', (request: RolloutRequest) => {
   const reply: RolloutReply = { number: request.number };
   try {
     if (request.kind === 'open') writer = openWriter(request.path, request.resumedAt);
-    else if (request.kind === 'rows') writer?.add(request.rollouts ?? [], request.evalRollouts ?? []);
-    else if (request.kind === 'flush') writer?.flush();
+    else if (writer === undefined) throw new Error('no database is open');
+    else if (request.kind === 'rows') writer.add(request.rollouts ?? [], request.evalRollouts ?? []);
+    else if (request.kind === 'flush') writer.flush();
     else {
-      writer?.close();
+      const closing = writer;
       writer = undefined;
+      closing.close();
     }
   } catch (error) {
     reply.error = (error as Error).message;

@@ -75,9 +75,12 @@ function writerOf(database: DatabaseSync, resumedAt: number | undefined) {
       database.exec('pragma wal_checkpoint(passive)');
     },
     close(): void {
-      database.exec('pragma wal_checkpoint(truncate)');
-      leaveWal();
-      database.close();
+      try {
+        database.exec('pragma wal_checkpoint(truncate)');
+        leaveWal();
+      } finally {
+        database.close();
+      }
     },
   };
 
