@@ -86,19 +86,25 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
   return out;
 }
 
-// Whether a product of so many rows reads the matrix in bf16.
+bool isAsCopied(const Linear& linear) { return linear.weight._version() == linear.writes; }
+
+// Whether a product of so many rows reads the matrix in bf16, or in 28 bits.
 bool readsHalves(const Linear& linear, int64_t rows) {
-  return linear.halves.defined() && gainsByHalves(rows, linear.inputs()) && linear.weight._version() == linear.writes;
+  return linear.halves.defined() && gainsByHalves(rows, linear.inputs()) && isAsCopied(linear);
+}
+bool readsShorts(const Linear& linear, int64_t rows) {
+  return linear.shorts.defined() && gainsByShort(rows, linear.inputs()) && isAsCopied(linear);
 }
 
-// The same of the matrix in 28 bits.
-bool readsShorts(const Linear& linear, int64_t rows) {
-  return linear.shorts.defined() && gainsByShort(rows, linear.inputs()) && linear.weight._version() == linear.writes;
+const Tensor& readBy(const Linear& linear, int64_t rows) {
+  if (linear.quantised) return linear.quantised->codes;
+  if (readsHalves(linear, rows)) return linear.halves;
+  return readsShorts(linear, rows) ? linear.shorts : linear.weight;
 }
 
 // The weights of a matrix as products deal them to threads: in blocks of 16 columns.
 Expected weightsOf(const Linear& linear, int64_t rows) {
-  const Tensor& weights = linear.quantised ? linear.quantised->codes : readsHalves(linear, rows) ? linear.halves : readsShorts(linear, rows) ? linear.shorts : linear.weight;
+  const Tensor& weights = readBy(linear, rows);
   return {static_cast<const char*>(weights.data_ptr()), static_cast<int64_t>(weights.nbytes()),
           std::max<int64_t>(1, linear.outputs() / 16)};
 }

@@ -26,6 +26,14 @@ const shapes = {
   },
 };
 
+/** Inputs of one chunk and more that are no whole lines of 32, and outputs that are no whole blocks of 16. */
+const sizesOfAll = [
+  { hidden_size: 8, intermediate_size: 24, vocab_size: 33 },
+  { hidden_size: 40, intermediate_size: 56, vocab_size: 47 },
+  { hidden_size: 264, intermediate_size: 328, vocab_size: 161 },
+  { hidden_size: 1032, intermediate_size: 1048, vocab_size: 16 },
+];
+
 /** Gives all weights numbers of bf16. */
 function round(model: Model): void {
   noGrad(() => {
@@ -226,13 +234,8 @@ describe('a float32 model of other numbers', () => {
     }
   });
 
-  // inputs of one chunk and more, outputs that are no whole blocks of 16, numbers that no chunk of 28 bits takes
-  it.each([
-    { hidden_size: 8, intermediate_size: 24, vocab_size: 33 },
-    { hidden_size: 40, intermediate_size: 56, vocab_size: 47 },
-    { hidden_size: 264, intermediate_size: 328, vocab_size: 161 },
-    { hidden_size: 1032, intermediate_size: 1048, vocab_size: 16 },
-  ])('has the same logits with few rows from copies, to the bit: $hidden_size', (sizes) => {
+  // with numbers that no chunk of 28 bits takes
+  it.each(sizesOfAll)('has the same logits with few rows from copies, to the bit: $hidden_size', (sizes) => {
     using model = filled({ ...SHAPE, ...sizes, model_type: 'qwen2', max_position_embeddings: 64 });
     const matrices = [...model.decoder.projections()].map(({ weight }) => weight as Tensor);
     const far = [0, -0, 1e-40, -3e-20, 2 ** -126, 7e3, -9];
@@ -313,13 +316,7 @@ describe('a plan with copies', () => {
     for (const each of [plan, plain, cache, halves]) each.dispose();
   });
 
-  // inputs that are no whole lines of 32, and outputs that are no whole blocks of 16
-  it.each([
-    { hidden_size: 8, intermediate_size: 24, vocab_size: 33 },
-    { hidden_size: 40, intermediate_size: 56, vocab_size: 47 },
-    { hidden_size: 264, intermediate_size: 328, vocab_size: 161 },
-    { hidden_size: 1032, intermediate_size: 1048, vocab_size: 16 },
-  ])('has the same logits with as many rows as there may be, to the bit: $hidden_size', (sizes) => {
+  it.each(sizesOfAll)('has the same logits with as many rows as there may be, to the bit: $hidden_size', (sizes) => {
     const rows = 33;
     using model = exact({ ...SHAPE, ...sizes, model_type: 'qwen2', max_position_embeddings: 64 });
     const halves = ExactCopies.of(model.decoder) as ExactCopies;
