@@ -1,6 +1,6 @@
 /** Curves and tables over seeds: the mean, and the standard deviation as band or ±. */
 import { meanOf, stdOf } from '../../src/algorithms/index.ts';
-import { type Chart, lineChart } from '../../src/runs/plots/charts.ts';
+import { type Chart, lineChart } from '../../src/runs/plots/plots.ts';
 import { type Fit, type Form, fitted, leastSquares, type Point } from './fits.ts';
 import type { Outcomes, Table } from './study.ts';
 

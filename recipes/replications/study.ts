@@ -3,7 +3,7 @@
  * Everything that a reader needs to judge it (what was published, what differs here) stands beside the code that runs it.
  */
 import { meanOf } from '../../src/algorithms/index.ts';
-import type { Chart } from '../../src/runs/plots/charts.ts';
+import type { Chart } from '../../src/runs/plots/plots.ts';
 
 /** What a job measured: numbers, and curves as lists. Small enough to be kept in the repository. */
 export type Values = Record<string, number | number[]>;

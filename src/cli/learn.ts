@@ -189,15 +189,13 @@ async function writePictures(
     writeFileSync(join(folder, `figure-${i + 1}.png`), await toPng(chartOf(figure, figure.curves)));
   print(`Pictures: ${shown(folder)}`);
   if (!config.page) return;
-  const pictures = await Promise.all(
-    outcome.figures.map(async (figure, i) => {
-      const stored = storedCurves(reference, i);
-      return {
-        own: await toSvg(chartOf(figure, figure.curves)),
-        stored: stored.length === 0 ? null : await toSvg(chartOf(figure, stored)),
-      };
-    }),
-  );
+  const pictures = outcome.figures.map((figure, i) => {
+    const stored = storedCurves(reference, i);
+    return {
+      own: toSvg(chartOf(figure, figure.curves)),
+      stored: stored.length === 0 ? null : toSvg(chartOf(figure, stored)),
+    };
+  });
   writePage(from, { pictures, findings: outcome.findings, sentence: sentence(outcome, reference) }, config);
 }
 

@@ -1,7 +1,7 @@
 /** Plots of an exploration. */
 import { basename } from 'node:path';
 import { Random } from '../random.ts';
-import { bars, type Chart, grid, histogram, scatter, toPng } from '../runs/plots/plots.ts';
+import { bars, type Chart, grid, histogram, inPercent, scatter, toPng } from '../runs/plots/plots.ts';
 import type { Collected } from './explore-figures.ts';
 import type { Exploration } from './explore-report.ts';
 import { quantile } from './summary.ts';
@@ -58,7 +58,7 @@ function pairPanels(report: Exploration, collected: Collected): Chart[] {
   ];
   return [
     lengths('Length difference (chosen − rejected)', 'characters', { difference: collected.differences() }, 0),
-    bars({ ...size, title: 'Which response is longer', yLabel: 'share of pairs', bars: longer, format: '.1%' }),
+    bars({ ...size, title: 'Which response is longer', yLabel: 'share of pairs', bars: longer, format: inPercent(1) }),
   ];
 }
 
@@ -79,7 +79,6 @@ function turnsPanel(report: Exploration): Chart {
     xLabel: 'turns',
     yLabel: 'examples',
     bars: shown,
-    format: 'd',
   });
 }
 

@@ -55,7 +55,7 @@ export async function writePolicyEvaluation(
       ],
     })),
   );
-  writeWhole(join(folder, 'policy_evaluation.html'), await report.html());
+  writeWhole(join(folder, 'policy_evaluation.html'), report.html());
 }
 
 /** Test problems of tasks are held out from every training; of a dataset's prompts only the run itself can say so. */

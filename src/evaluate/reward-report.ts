@@ -2,7 +2,17 @@
 import { join } from 'node:path';
 import { makeFolder } from '../folder.ts';
 import type { Decisions } from '../rewards/index.ts';
-import { bars, type Chart, grid, histogram, reliability, scatter, toPng, writeWhole } from '../runs/index.ts';
+import {
+  bars,
+  type Chart,
+  grid,
+  histogram,
+  inPercent,
+  reliability,
+  scatter,
+  toPng,
+  writeWhole,
+} from '../runs/index.ts';
 import type { RewardEvaluation } from './reward.ts';
 
 const percent = (value: number | null | undefined) =>
@@ -118,14 +128,29 @@ export async function drawReward(evaluation: RewardEvaluation, decided: Decision
   if (sources.length > 1) {
     const shown = sources.map(([label, { accuracy }]) => ({ label, value: accuracy }));
     charts.push(
-      bars({ ...size, title: 'Accuracy by source', yLabel: 'accuracy', format: '.0%', share: true, bars: shown }),
+      bars({
+        ...size,
+        title: 'Accuracy by source',
+        yLabel: 'accuracy',
+        format: inPercent(0),
+        share: true,
+        bars: shown,
+      }),
     );
   }
   const best = Object.entries(evaluation.ranking?.best_of_n ?? {});
   if (best.length > 1) {
     const shown = best.map(([label, value]) => ({ label, value }));
     charts.push(
-      bars({ ...size, title: 'Best of n', xLabel: 'n', yLabel: 'solved', format: '.1%', share: true, bars: shown }),
+      bars({
+        ...size,
+        title: 'Best of n',
+        xLabel: 'n',
+        yLabel: 'solved',
+        format: inPercent(1),
+        share: true,
+        bars: shown,
+      }),
     );
   }
   const title = `${evaluation.type} reward model: ${percent(evaluation.accuracy)} right on ${evaluation.examples} examples`;

@@ -154,7 +154,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
 
   const report = join(folder, 'report.html');
   const chapters = { start, afterProxy, afterGold, judgeRun, proxy, gold, rewardModelAccuracy };
-  writeFileSync(report, await storyReport(options, chapters).html());
+  writeFileSync(report, storyReport(options, chapters).html());
   writeFileSync(join(folder, 'story.png'), await toPng(grid(curvesOf(chapters).slice(1, 3), { columns: 2 })));
   return {
     accuracy: pick([start, afterProxy, afterGold], ({ summary }) => summary.accuracy ?? 0),

@@ -2,7 +2,7 @@
 import { rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { makeFolder } from '../../folder.ts';
-import { bars, type Chart, grid, toPng, writeWhole } from '../../runs/index.ts';
+import { bars, type Chart, grid, inPercent, toPng, writeWhole } from '../../runs/index.ts';
 import type { Figure, PairedTest } from '../statistics.ts';
 import type { BenchmarkEvaluation } from './benchmark.ts';
 import type { BenchmarkResults } from './results.ts';
@@ -99,7 +99,7 @@ export async function drawBenchmark(results: BenchmarkResults): Promise<Uint8Arr
   const { models } = results;
   const names = namesOf(results);
   const [main = ''] = Object.keys(models[0]?.metrics ?? {});
-  const common = { width: 330, height: 220, format: '.0%', share: true, yLabel: 'share of questions' } as const;
+  const common = { width: 330, height: 220, format: inPercent(0), share: true, yLabel: 'share of questions' } as const;
   const bar = (label: string, { value, interval }: Figure, group?: string) => ({
     label,
     value,

@@ -1,7 +1,7 @@
 /** Writes a reward model's results on a ranked set: `reward_suite.json`, `.txt`, `.png`, and every item with its scores. */
 import { basename, join } from 'node:path';
 import { makeFolder } from '../../folder.ts';
-import { bars, type Chart, grid, histogram, scatter, toPng, writeWhole } from '../../runs/index.ts';
+import { bars, type Chart, grid, histogram, inPercent, scatter, toPng, writeWhole } from '../../runs/index.ts';
 import { truncationLines } from '../reward-report.ts';
 import type { Figure } from '../statistics.ts';
 import { credit } from './credit.ts';
@@ -83,7 +83,7 @@ async function drawRewardSuite(
   results: RewardSuiteResults & { readonly scored: readonly ScoredItem[] },
 ): Promise<Uint8Array> {
   const size = { width: 330, height: 220 };
-  const share = { ...size, format: '.0%', share: true, yLabel: 'accuracy' } as const;
+  const share = { ...size, format: inPercent(0), share: true, yLabel: 'accuracy' } as const;
   const bar = ([label, { value, interval }]: [string, Figure]) => ({ label, value, interval });
   const { length, position, scored } = results;
   const lengths = Object.entries({

@@ -4,68 +4,29 @@
  *     writeFileSync('lengths.png', await toPng(histogram({ title: 'Length', values })));
  */
 import type { MetricRow } from '../metrics/metrics.ts';
-import { type Chart, grid, lineChart } from './charts.ts';
+import type { Chart, Sheet } from './chart.ts';
 import { fontFamily, fontFile } from './font.ts';
-import { colors } from './tokens.ts';
+import { lineChart } from './lines.ts';
+import { documentsOf, grid, sheetOf } from './sheet.ts';
 
+export * from './bars.ts';
+export type { Chart, Sheet } from './chart.ts';
 export * from './charts.ts';
+export * from './lines.ts';
+export { inPercent } from './scale.ts';
+export { grid } from './sheet.ts';
 export * from './tokens.ts';
 
-const theme = {
-  background: 'white',
-  font: `${fontFamily}, sans-serif`,
-  padding: 14,
-  view: { stroke: null },
-  title: {
-    fontSize: 14,
-    fontWeight: 'normal',
-    anchor: 'start',
-    frame: 'group',
-    offset: 8,
-    subtitleFontSize: 11,
-    subtitleColor: colors.muted,
-    color: colors.ink,
-  },
-  axis: {
-    labelFontSize: 11,
-    titleFontSize: 11,
-    titleFontWeight: 'normal',
-    gridColor: colors.grid,
-    domainColor: colors.axis,
-    tickColor: colors.axis,
-    labelColor: colors.label,
-    titleColor: colors.label,
-  },
-  legend: {
-    labelLimit: 260,
-    labelFontSize: 11,
-    titleFontSize: 11,
-    titleFontWeight: 'normal',
-    orient: 'bottom',
-    offset: 4,
-    symbolStrokeWidth: 3,
-    symbolOpacity: 1,
-  },
-};
-
 /** The chart as an SVG document, with its text as text. */
-export async function toSvg(chart: Chart): Promise<string> {
-  const [vega, lite] = await Promise.all([import('vega'), import('vega-lite')]);
-  const spec = lite.compile({ ...chart, config: theme } as unknown as Parameters<typeof lite.compile>[0]).spec;
-  const view = new vega.View(vega.parse(spec), { renderer: 'none', logLevel: vega.Error });
-  try {
-    // XML forbids control characters, which names may contain.
-    return (await view.toSVG()).replace(/(?![\t\n\r])\p{Cc}/gu, '\ufffd');
-  } finally {
-    view.finalize();
-  }
+export function toSvg(chart: Chart | Sheet): string {
+  return 'charts' in chart ? sheetOf(chart) : (documentsOf([chart])[0] as string);
 }
 
 /** Draws a chart as a PNG picture. */
-export async function toPng(chart: Chart, options: { scale?: number } = {}): Promise<Uint8Array> {
-  const [{ renderAsync }, svg] = await Promise.all([import('@resvg/resvg-js'), toSvg(chart)]);
+export async function toPng(chart: Chart | Sheet, options: { scale?: number } = {}): Promise<Uint8Array> {
+  const { renderAsync } = await import('@resvg/resvg-js');
   // On another thread: who watches this one would take a long drawing for a rank that hangs.
-  const picture = await renderAsync(svg, {
+  const picture = await renderAsync(toSvg(chart), {
     fitTo: { mode: 'zoom', value: options.scale ?? 1.5 },
     font: {
       fontFiles: [fontFile],

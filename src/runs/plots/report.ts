@@ -4,11 +4,10 @@
  *     const report = new Report('GRPO on chain_sum', 'tiny model, 200 steps');
  *     report.section('Curves').charts(curveCharts(rows));
  *     report.section('Samples').samples([{ prompt, responses: [{ label: 'step 200', text, values: { reward: 1 } }] }]);
- *     writeFileSync('report.html', await report.html());
+ *     writeFileSync('report.html', report.html());
  */
-import { withEqualMargins } from './boxes.ts';
-import { type Chart, sameSize } from './charts.ts';
-import { toSvg } from './plots.ts';
+import type { Chart } from './chart.ts';
+import { documentsOf, sameSize } from './sheet.ts';
 import { colors } from './tokens.ts';
 
 export type Cell = string | number;
@@ -81,9 +80,8 @@ export class Report {
     return this.#add(parts.join('\n'));
   }
 
-  async html(): Promise<string> {
-    const body: string[] = [];
-    for (const block of this.#blocks) body.push('html' in block ? block.html : await chartsHtml(block.charts));
+  html(): string {
+    const body = this.#blocks.map((block) => ('html' in block ? block.html : chartsHtml(block.charts)));
     return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escapeHtml(this.#title)}</title><style>${style}</style></head>
@@ -100,9 +98,10 @@ ${body.join('\n')}
   }
 }
 
-async function chartsHtml(charts: readonly Chart[]): Promise<string> {
-  const pictures = withEqualMargins(await Promise.all(charts.map(toSvg)));
-  return `<div class="charts">\n${pictures.map((svg) => `<figure>${svg}</figure>`).join('\n')}\n</div>`;
+function chartsHtml(charts: readonly Chart[]): string {
+  return `<div class="charts">\n${documentsOf(charts)
+    .map((svg) => `<figure>${svg}</figure>`)
+    .join('\n')}\n</div>`;
 }
 
 export function escapeHtml(text: string): string {

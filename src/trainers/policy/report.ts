@@ -26,7 +26,7 @@ export async function writePolicyReport(folder: string): Promise<string> {
     addSamples(report, rollouts);
   }
   const path = join(folder, 'report.html');
-  writeFileSync(path, await report.html());
+  writeFileSync(path, report.html());
   return path;
 }
 

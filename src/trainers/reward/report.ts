@@ -12,7 +12,7 @@ import {
   errorAnalysis,
   RewardModelScorer,
 } from '../../rewards/index.ts';
-import { bars, type Chart, grid, histogram, type Run, scatter, toPng } from '../../runs/index.ts';
+import { bars, type Chart, grid, histogram, inPercent, type Run, scatter, toPng } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { TrainResult } from '../loop/loop.ts';
 import type { RewardConfig } from './config.ts';
@@ -199,7 +199,7 @@ function errorCounts({ errors, close_calls: close, ...analysis }: ErrorAnalysis)
     { label: 'unsure errors', value: analysis.low_confidence_errors.count },
     { label: 'sure errors', value: analysis.high_confidence_errors.count },
   ];
-  return bars({ ...size, title: 'Errors and close calls', yLabel: 'decisions', format: 'd', bars: shown });
+  return bars({ ...size, title: 'Errors and close calls', yLabel: 'decisions', bars: shown });
 }
 
 function byLength(decisions: readonly Decision[], analysis: ErrorAnalysis, pairs: boolean): Chart[] {
@@ -232,5 +232,5 @@ function byLength(decisions: readonly Decision[], analysis: ErrorAnalysis, pairs
 
 function accuracies(title: string, rates: Record<string, number | null>): Chart {
   const shown = Object.entries(rates).flatMap(([label, value]) => (value === null ? [] : [{ label, value }]));
-  return bars({ ...size, title, yLabel: 'accuracy', format: '.1%', share: true, bars: shown });
+  return bars({ ...size, title, yLabel: 'accuracy', format: inPercent(1), share: true, bars: shown });
 }

@@ -65,7 +65,7 @@ export async function writeComparison(
     .section('Curves')
     .charts(charts);
   report.section('The same prompts, answered by each').samples(responsesSideBySide(runs));
-  writeFileSync(join(folder, 'report.html'), await report.html());
+  writeFileSync(join(folder, 'report.html'), report.html());
 }
 
 function comparisonCharts(start: Judgement, runs: readonly MethodRun[], results: ComparisonResults): Chart[] {

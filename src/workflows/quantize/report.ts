@@ -1,5 +1,5 @@
 /** The measurements as a few lines of text and plots. */
-import { bars, type Chart, histogram, scatter } from '../../runs/index.ts';
+import { bars, type Chart, histogram, inPercent, scatter } from '../../runs/index.ts';
 import type { TokenDivergence } from './divergence.ts';
 import type { LayerLoss } from './layers.ts';
 import type { QuantizePolicyResults, QuantizeRewardResults, ScorePair } from './results.ts';
@@ -120,7 +120,7 @@ function layerChart(layers: readonly LayerLoss[]): Chart {
     xLabel: 'block',
     yLabel: 'share of what it adds',
     bars: shown.map(({ layer, error }) => ({ label: String(layer), value: error })),
-    format: '.2~%',
+    format: inPercent(2),
   });
 }
 

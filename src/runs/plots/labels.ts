@@ -1,0 +1,20 @@
+/** What all kinds of charts are given. */
+import type { Chart } from './chart.ts';
+import { colorsOf } from './tokens.ts';
+
+export interface Labels {
+  title?: string;
+  xLabel?: string;
+  yLabel?: string;
+  width?: number;
+  height?: number;
+}
+
+export const sized = ({ title, width = 380, height = 240 }: Labels) => ({ ...(title ? { title } : {}), width, height });
+
+/** A legend, where there is more than one name. */
+export function legendOf(names: readonly string[], { line = false } = {}): Pick<Chart, 'legend'> {
+  if (names.length < 2) return {};
+  const palette = colorsOf(names);
+  return { legend: names.map((name, i) => ({ name, color: palette[i] as string, line })) };
+}

@@ -1,0 +1,137 @@
+/** From numbers to pixels: the ends of an axis, its ticks and how they are written. */
+
+export interface Axis {
+  title?: string | undefined;
+  /** The ends; without them those of what is drawn. `undefined` leaves one end to the data. */
+  ends?: readonly [number | undefined, number | undefined];
+  log?: boolean;
+  /** Moves the ends that the data gives outwards to a tick. */
+  nice?: boolean;
+  /** Ticks at whole numbers only. */
+  whole?: boolean;
+  /** About how many ticks. */
+  count?: number;
+  /** Ticks at given places, with their texts: names in place of numbers. */
+  ticks?: readonly { at: number; text: string }[];
+  /** Writes the texts of the ticks at an angle, where they have no room beside one another. */
+  slanted?: boolean;
+  /** Whether lines go through the plot at the ticks. */
+  grid?: boolean;
+  format?: (value: number) => string;
+}
+
+export interface Scale {
+  /** The place of a value as a share of the axis. */
+  of(value: number): number;
+  ticks: readonly { at: number; text: string }[];
+}
+
+/** The axis of values that lie between `low` and `high` (which is below it if there are none). */
+export function scaleOf(axis: Axis, low: number, high: number): Scale {
+  const [from, to] = endsOf(axis, low, high);
+  if (axis.log) return logScale(axis, from, to);
+  const places = axis.ticks ? [] : ticksBetween(from, to, axis);
+  const write = axis.format ?? writerOf(places);
+  return {
+    of: (value) => (value - from) / (to - from),
+    ticks: axis.ticks ?? places.map((at) => ({ at, text: write(at) })),
+  };
+}
+
+function endsOf(
+  { ends: [first, last] = [undefined, undefined], log, nice, count = 6 }: Axis,
+  low: number,
+  high: number,
+) {
+  let [from, to] = low > high ? (log ? [0.1, 1] : [0, 1]) : [exact(low, log), exact(high, log)];
+  if (to - from <= Math.max(smallest, 1e-12 * Math.max(Math.abs(from), Math.abs(to))))
+    [from, to] = log ? [from / 2, to * 2] : [from - apart(from), to + apart(to)];
+  if (nice && log) [from, to] = [logStepBelow(from), 1 / logStepBelow(1 / to)];
+  else if (nice) {
+    const step = stepOf(first ?? from, last ?? to, count);
+    [from, to] = [rounded(Math.floor(from / step + 1e-9), step), rounded(Math.ceil(to / step - 1e-9), step)];
+  }
+  from = first ?? from;
+  to = last ?? to;
+  return from === to ? ([from, from + 1] as const) : ([from, to] as const);
+}
+
+/** The room on both sides of a value that stands alone. */
+const apart = (value: number) => (Math.abs(value) < 1e-290 ? 0.5 : Math.abs(value) * 0.05);
+
+/** Beyond these, powers of ten are no longer exact, or the length of an axis is no number. */
+const [smallest, largest] = [1e-300, 1e300];
+const exact = (value: number, log = false) => Math.max(log ? smallest : -largest, Math.min(largest, value));
+
+/** The largest of 1, 2 and 5 times a power of ten that is not above the value. */
+function logStepBelow(value: number): number {
+  const power = 10 ** Math.floor(Math.log10(value) + 1e-9);
+  return power * ([5, 2].find((factor) => factor * power <= value * (1 + 1e-9)) ?? 1);
+}
+
+/** 1, 2 or 5 times a power of ten, so that about `count` steps cover the axis. */
+function stepOf(from: number, to: number, count: number): number {
+  const raw = (to - from) / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return power * (raw >= 7.08 * power ? 10 : raw >= 3.17 * power ? 5 : raw >= 1.42 * power ? 2 : 1);
+}
+
+/** `n × step` as the nearest number of few digits: 3 × 0.1 is 0.3. */
+const rounded = (n: number, step: number) => (step < 1 ? n / Math.round(1 / step) : n * step);
+
+function ticksBetween(from: number, to: number, { count = 6, whole = false }: Axis): number[] {
+  const step = Math.max(whole ? 1 : 0, stepOf(from, to, count));
+  const ticks: number[] = [];
+  const first = Math.ceil(from / step - 1e-6);
+  for (let i = 0; i <= 2 * count && (first + i) * step <= to + 1e-6 * step; i++) ticks.push(rounded(first + i, step));
+  return ticks;
+}
+
+function logScale(axis: Axis, from: number, to: number): Scale {
+  const [a, b] = [Math.log10(from), Math.log10(to)];
+  const factors = b - a > 2 ? [1] : b - a > 1 ? [1, 3] : [1, 2, 5];
+  const ticks: number[] = [];
+  // Every power that has room: more than some eight would run into one another.
+  const every = Math.max(1, Math.ceil((b - a) / 8));
+  for (let power = Math.floor(a); power <= Math.ceil(b); power += every)
+    for (const factor of factors) {
+      const at = Number(`${factor}e${power}`);
+      if (at >= from * (1 - 1e-9) && at <= to * (1 + 1e-9)) ticks.push(at);
+    }
+  const write = axis.format ?? short;
+  return {
+    of: (value) => (Math.log10(value) - a) / (b - a),
+    ticks: ticks.map((at) => ({ at, text: write(at) })),
+  };
+}
+
+const minus = (text: string) => text.replace(/^-/, /[1-9]/.test(text) ? '−' : '');
+const trimmed = (text: string) => (text.includes('.') ? text.replace(/\.?0+(?=$|e)/, '') : text);
+
+/** One way of writing for all ticks of an axis: as many decimals as tell neighbours apart. */
+function writerOf(ticks: readonly number[]): (value: number) => string {
+  const largest = Math.max(0, ...ticks.map(Math.abs));
+  const step = Math.min(...ticks.slice(1).map((tick, i) => tick - (ticks[i] as number)));
+  if (largest < 1e-3 || largest >= 1e6 || !Number.isFinite(step)) return short;
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return (value) => grouped(value.toFixed(decimals));
+}
+
+const grouped = (digits: string) =>
+  minus(digits.replace(/^(-?\d+)/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ',')));
+
+/** A number in three digits: 0.123, 1,234, 2.5M, 8e-7. Whole numbers below a million are written whole. */
+export function short(value: number): string {
+  const size = Math.abs(value);
+  if (value === 0) return '0';
+  if (size >= 1e12 || size < 1e-3) return minus(trimmed(value.toExponential(2)).replace('e+', 'e'));
+  if (size >= 999_500) {
+    const [unit, sign] = size >= 999.5e6 ? [1e9, 'G'] : [1e6, 'M'];
+    return minus(`${trimmed((value / unit).toPrecision(3))}${sign}`);
+  }
+  if (Number.isInteger(value) || size >= 1000) return grouped(String(Math.round(value)));
+  return minus(trimmed(value.toPrecision(3)));
+}
+
+/** Writes a share in percent with up to so many decimals. */
+export const inPercent = (decimals: number) => (value: number) => `${minus(trimmed((100 * value).toFixed(decimals)))}%`;
