@@ -50,7 +50,15 @@ for (const fixtures of ['src/nn/fixtures', 'tests/models/fixtures'])
   cpSync(join(root, fixtures), join(app, fixtures), { recursive: true }); // what they compare with
 for (const part of ['assets', 'bin', 'docs/learn', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
   cpSync(join(root, part), join(app, part), { recursive: true });
-for (const script of ['build-files.mjs', 'build-plan.mjs', 'help.mjs', 'libtorch.mjs', 'native.mjs', 'node24.mjs'])
+for (const script of [
+  'build-files.mjs',
+  'build-plan.mjs',
+  'help.mjs',
+  'libtorch.mjs',
+  'native.mjs',
+  'node24.mjs',
+  'precompiled.mjs',
+])
   cpSync(join(root, 'scripts', script), join(app, 'scripts', script));
 
 // The peers that benchmarks run beside us, and the recipes.

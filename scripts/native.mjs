@@ -25,6 +25,7 @@ import {
 } from './build-files.mjs';
 import { planBuild, sanitizing } from './build-plan.mjs';
 import { cacheFolder, findLibtorch, LibtorchError } from './libtorch.mjs';
+import { precompiled } from './precompiled.mjs';
 
 export { BuildError } from './build-files.mjs';
 export { findLibtorch, LibtorchError } from './libtorch.mjs';
@@ -140,23 +141,33 @@ async function compile(plan, shelf, path, log) {
   log(
     `building the addon against libtorch ${libtorch.version} (${libtorch.root}): ${missing.length} of ${objects.length} files to compile`,
   );
-  const waiting = [...missing];
+  const cores = Math.min(availableParallelism(), missing.length);
+  const shared = precompiled(missing, { folder: join(dirname(path), `${plan.fingerprint}.headers`), cores, call });
   let done = 0;
-  const worker = async () => {
-    for (let next = waiting.shift(); next; next = waiting.shift()) {
-      const temporary = `${next.object}.${process.pid}.o`;
-      const depfile = `${temporary}.d`;
-      const warnings = await call(
-        [...next.command, '-MMD', '-MF', depfile, '-c', next.source, '-o', temporary],
-        basename(next.source),
-      );
-      if (warnings !== '') log(`warnings in ${basename(next.source)}:\n${warnings}`);
-      checkHeaders(next, depfile, plan.folder);
-      renameSync(temporary, next.object);
-      log(`compiled ${basename(next.source)} (${++done}/${missing.length})`);
-    }
+  const compileOne = async (each) => {
+    const temporary = `${each.object}.${process.pid}.o`;
+    const depfile = `${temporary}.d`;
+    const given = await shared.optionsFor(each);
+    const warnings = await call(
+      [...each.command, ...given, '-MMD', '-MF', depfile, '-c', each.source, '-o', temporary],
+      basename(each.source),
+    );
+    if (warnings !== '') log(`warnings in ${basename(each.source)}:\n${warnings}`);
+    checkHeaders(each, depfile, plan.folder);
+    renameSync(temporary, each.object);
+    log(`compiled ${basename(each.source)} (${++done}/${missing.length})`);
   };
-  await Promise.all(Array.from({ length: Math.min(availableParallelism(), missing.length) }, worker));
+  // Who needs no shared headers is compiled while they are.
+  const sources = missing.toSorted((a, b) => Number(shared.has(a)) - Number(shared.has(b)));
+  const waiting = [...shared.make, ...sources.map((each) => () => compileOne(each))];
+  const worker = async () => {
+    for (let work = waiting.shift(); work; work = waiting.shift()) await work();
+  };
+  try {
+    await Promise.all(Array.from({ length: cores }, worker));
+  } finally {
+    shared.done();
+  }
   const temporary = `${path}.${process.pid}`;
   const [linker, ...options] = plan.link;
   const split = options.indexOf('-Wl,--no-as-needed');
