@@ -142,12 +142,14 @@ async function compile(plan, shelf, path, log) {
     `building the addon against libtorch ${libtorch.version} (${libtorch.root}): ${missing.length} of ${objects.length} files to compile`,
   );
   const cores = Math.min(availableParallelism(), missing.length);
-  const shared = precompiled(missing, { folder: join(dirname(path), `${plan.fingerprint}.headers`), cores, call });
+  const shared = precompiled(missing, { build: dirname(path), cores, call });
   let done = 0;
+  let fault;
   const compileOne = async (each) => {
     const temporary = `${each.object}.${process.pid}.o`;
     const depfile = `${temporary}.d`;
     const given = await shared.optionsFor(each);
+    if (fault) return;
     const warnings = await call(
       [...each.command, ...given, '-MMD', '-MF', depfile, '-c', each.source, '-o', temporary],
       basename(each.source),
@@ -161,13 +163,15 @@ async function compile(plan, shelf, path, log) {
   const sources = missing.toSorted((a, b) => Number(shared.has(a)) - Number(shared.has(b)));
   const waiting = [...shared.make, ...sources.map((each) => () => compileOne(each))];
   const worker = async () => {
-    for (let work = waiting.shift(); work; work = waiting.shift()) await work();
+    for (let work = waiting.shift(); work && !fault; work = waiting.shift())
+      await work().catch((error) => {
+        fault ??= error;
+        for (const child of running) child.kill();
+      });
   };
-  try {
-    await Promise.all(Array.from({ length: cores }, worker));
-  } finally {
-    shared.done();
-  }
+  await Promise.all(Array.from({ length: cores }, worker));
+  shared.done();
+  if (fault) throw fault;
   const temporary = `${path}.${process.pid}`;
   const [linker, ...options] = plan.link;
   const split = options.indexOf('-Wl,--no-as-needed');
@@ -221,9 +225,14 @@ function canLoad(path) {
   return spawnSync(process.execPath, ['-e', program, path], { stdio: 'ignore', env, timeout: 60_000 }).status === 0;
 }
 
+/** Compilers at work: one that fails ends the others. */
+const running = new Set();
+
 function call([command, ...args], what) {
   return new Promise((resolve, reject) => {
     const child = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+    running.add(child);
+    child.on('close', () => running.delete(child));
     let errors = '';
     child.stderr.setEncoding('utf8').on('data', (text) => {
       errors += text;

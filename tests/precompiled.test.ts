@@ -1,4 +1,13 @@
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -26,10 +35,11 @@ const sources = (count: number, command: string[]) =>
   Array.from({ length: count }, (_, i) => source(`${i}${command.length}.cc`, '#include <ATen/ATen.h>\n', command));
 
 describe('headers compiled once', () => {
+  const build = join(root, 'build');
+  const folder = join(build, `${process.pid}.headers`);
   const begin = (missing: object[], call: (command: string[]) => Promise<string>, cores = 2) => {
-    const folder = join(root, 'build/f.headers');
-    mkdirSync(join(root, 'build'), { recursive: true });
-    return { folder, ...precompiled(missing, { folder, cores, call }) };
+    mkdirSync(build, { recursive: true });
+    return precompiled(missing, { build, cores, call });
   };
 
   it('serve the sources of each set of flags that enough have, and go with the build', async () => {
@@ -47,7 +57,7 @@ describe('headers compiled once', () => {
     expect(shared.make).toHaveLength(1);
     const options = shared.optionsFor(many[0]);
     await shared.make[0]();
-    const path = join(shared.folder, 'libtorch-0.h');
+    const path = join(folder, 'libtorch-0.h');
     expect(calls).toEqual([[gcc, '-O3', '-x', 'c++-header', path, '-o', `${path}.gch`]]);
     expect(readFileSync(path, 'utf8')).toContain('#include <ATen/ATen.h>\n');
     expect(await options).toEqual(['-include', path]);
@@ -55,7 +65,7 @@ describe('headers compiled once', () => {
     expect([await shared.optionsFor(plain), await shared.optionsFor(few[0])]).toEqual([[], []]);
     expect([shared.has(many[7]), shared.has(plain)]).toEqual([true, false]);
     shared.done();
-    expect(existsSync(shared.folder)).toBe(false);
+    expect(existsSync(folder)).toBe(false);
   });
 
   it('are left out where they would not pay, for other compilers, and where they cannot be made', async () => {
@@ -66,7 +76,25 @@ describe('headers compiled once', () => {
     const eight = sources(8, [gcc]);
     const shared = begin(eight, fails);
     await shared.make[0]();
-    const given = await shared.optionsFor(eight[0]);
-    expect([given, existsSync(shared.folder)]).toEqual([[], false]);
+    expect(await shared.optionsFor(eight[0])).toEqual([]);
+    shared.done();
+    expect(existsSync(folder)).toBe(false);
+  });
+
+  it('do not take along those of other flags when they fail, and go if a killed build left them', async () => {
+    const killed = join(build, '1.headers');
+    mkdirSync(killed, { recursive: true });
+    utimesSync(killed, 0, 0);
+    const [one, other] = [sources(8, [gcc, '-O3']), sources(8, [gcc, '-O3', '-g'])];
+    const shared = begin([...one, ...other], async (command) => {
+      if (command.includes('-g')) throw new Error('no space left');
+      writeFileSync(command.at(-1) as string, '');
+      return '';
+    });
+    expect(existsSync(killed)).toBe(false);
+    await Promise.all(shared.make.map((make: () => Promise<void>) => make()));
+    expect(await shared.optionsFor(one[0])).toEqual(['-include', join(folder, 'libtorch-0.h')]);
+    expect(await shared.optionsFor(other[0])).toEqual([]);
+    shared.done();
   });
 });

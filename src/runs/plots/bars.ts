@@ -1,6 +1,6 @@
 /** Bar charts: one bar per name, or one per group in each name, with error bars and the numbers on them. */
 import type { Chart, Mark, Point } from './chart.ts';
-import { type Labels, legendOf, sized } from './labels.ts';
+import { groupsOf, type Labels, legendOf, sized, ungrouped } from './labels.ts';
 import { type Axis, short } from './scale.ts';
 import { colors, colorsOf } from './tokens.ts';
 
@@ -25,6 +25,9 @@ export interface BarOptions extends Labels {
 
 type Bar = BarOptions['bars'][number];
 
+/** Beyond it the length of an axis is no number. */
+const largest = 1e300;
+
 /** A bar with its error bar and its place among the names. */
 interface Row extends Bar {
   low: number;
@@ -37,15 +40,17 @@ interface Row extends Bar {
 export function bars(options: BarOptions): Chart {
   const { horizontal = false, format = short } = options;
   const names = [...new Set(options.bars.map(({ label }) => label))];
-  const groups = [...new Set(options.bars.flatMap(({ group }) => group ?? []))];
+  const groups = groupsOf(options.bars);
+  const least = options.bars.some(({ value }) => value < 0) ? Number.NEGATIVE_INFINITY : 0;
+  const bounded = (end: number) => Math.min(options.share ? 1 : largest, Math.max(least, end));
   const rows = options.bars
-    .filter(({ value }) => Number.isFinite(value))
-    .map((bar): Row => ({ ...bar, ...spanOf(bar, options), ...placeOf(bar, names, groups) }));
+    .filter(({ value }) => Math.abs(value) < largest)
+    .map((bar): Row => ({ ...bar, ...spanOf(bar, bounded), ...placeOf(bar, names, groups) }));
   const colorOf = colorsIn(options, names, groups);
   const at = (across: number, value: number): Point => (horizontal ? { x: value, y: across } : { x: across, y: value });
   const marks = [
     ...rows.map((row): Mark => {
-      const boxes = [{ from: at(row.from, 0), to: at(row.to, row.value) }];
+      const boxes = [{ from: at(row.from, 0), to: at(row.to, bounded(row.value)) }];
       return { kind: 'boxes', boxes, color: colorOf(row) };
     }),
     ...rows.flatMap((row): Mark[] => {
@@ -54,8 +59,11 @@ export function bars(options: BarOptions): Chart {
       return [{ kind: 'line', points, color: colors.ink, width: 1.5 }];
     }),
     ...rows.map((row): Mark => {
-      const side = horizontal ? 'right' : row.value < 0 ? 'below' : 'above';
-      return { kind: 'text', at: at(row.middle, side === 'below' ? row.low : row.high), text: format(row.value), side };
+      const below = row.value < 0;
+      const side = horizontal ? (below ? 'left' : 'right') : below ? 'below' : 'above';
+      // Up to the next bar.
+      const room = horizontal ? {} : { room: groups.length > 0 ? row.to - row.from : 1 };
+      return { kind: 'text', at: at(row.middle, below ? row.low : row.high), text: format(row.value), side, ...room };
     }),
   ];
   const category: Axis = {
@@ -63,7 +71,6 @@ export function bars(options: BarOptions): Chart {
     // The first name is at the top.
     ends: horizontal ? [names.length, 0] : [0, names.length],
     ticks: names.map((text, i) => ({ at: i + 0.5, text })),
-    slanted: !horizontal && names.length > 5,
     grid: false,
   };
   const amount = amountAxis(options, rows);
@@ -75,36 +82,34 @@ function colorsIn({ colorByLabel }: BarOptions, names: readonly string[], groups
   if (groups.length === 0 && !colorByLabel) return () => colors.plain;
   const palette = colorsOf(groups.length > 0 ? groups : names);
   return ({ label, group }: Bar) =>
-    palette[groups.length > 0 ? groups.indexOf(group ?? '') : names.indexOf(label)] ?? colors.plain;
+    palette[groups.length > 0 ? groups.indexOf(group ?? ungrouped) : names.indexOf(label)] ?? colors.plain;
 }
 
 /** The ends of a bar's error bar, which stays within what values can be: shares within 0 and 1, times and counts above 0. */
-function spanOf({ value, error = 0, interval }: Bar, { bars, share }: BarOptions) {
-  const least = bars.some((bar) => bar.value < 0) ? Number.NEGATIVE_INFINITY : 0;
-  const most = share ? 1 : Number.POSITIVE_INFINITY;
-  const bounded = (end: number) => (Number.isFinite(end) ? Math.min(most, Math.max(least, end)) : value);
-  const [low, high] = interval ?? [value - error, value + error];
-  return { low: bounded(low), high: bounded(high) };
+function spanOf({ value, error = 0, interval }: Bar, bounded: (end: number) => number) {
+  const [low, high] = (interval ?? [value - error, value + error]).map((end) =>
+    bounded(Number.isFinite(end) ? end : value),
+  );
+  return { low: low as number, high: high as number };
 }
 
 /** Where a bar stands: its name has the place from `i` to `i + 1`. */
 function placeOf({ label, group }: Bar, names: readonly string[], groups: readonly string[]) {
   const taken = groups.length > 0 ? 0.8 : 0.9;
   const width = taken / Math.max(1, groups.length);
-  const from = names.indexOf(label) + (1 - taken) / 2 + width * Math.max(0, groups.indexOf(group ?? ''));
+  const from = names.indexOf(label) + (1 - taken) / 2 + width * Math.max(0, groups.indexOf(group ?? ungrouped));
   return { from, middle: from + width / 2, to: from + width };
 }
 
 /** The axis of the values, with room for the numbers beyond the longest bars. */
 function amountAxis({ share, format, yLabel }: BarOptions, rows: readonly Row[]): Axis {
-  const most = share ? 1 : Math.max(0, ...rows.map(({ high }) => high));
-  const least = Math.min(0, ...rows.map(({ low }) => low));
+  const most = share ? 1 : rows.reduce((end, { high }) => Math.max(end, high), 0);
+  const least = rows.reduce((end, { low }) => Math.min(end, low), 0);
   const beyond = 0.08 * (most - least) || 1;
-  const isShare = format?.(0.5).endsWith('%');
   return {
     title: yLabel,
     ends: [least < 0 ? least - beyond : 0, most > 0 || least === 0 ? most + beyond : 0],
     count: 5,
-    ...(isShare ? { format } : {}),
+    percent: format?.(0.5).endsWith('%') ?? false,
   };
 }

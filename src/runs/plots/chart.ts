@@ -33,5 +33,5 @@ export type Mark =
   | { kind: 'dots'; dots: readonly (Point & { radius?: number })[]; color: string; opacity?: number }
   /** A dashed line through the plot. */
   | { kind: 'rule'; x: number }
-  /** A text beside a point, `below` or to the right of it instead of above. */
-  | { kind: 'text'; at: Point; text: string; side: 'above' | 'below' | 'right' };
+  /** A text beside a point, with so much room along the axis. */
+  | { kind: 'text'; at: Point; text: string; side: 'above' | 'below' | 'left' | 'right'; room?: number };

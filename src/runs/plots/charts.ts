@@ -1,6 +1,6 @@
 /** Charts of values that are not curves: histograms, points, bars, predicted against observed. */
 import type { Chart, Mark } from './chart.ts';
-import { type Labels, legendOf, sized } from './labels.ts';
+import { groupsOf, type Labels, legendOf, sized, ungrouped } from './labels.ts';
 import { colors, colorsOf } from './tokens.ts';
 
 export interface HistogramOptions extends Labels {
@@ -17,11 +17,9 @@ export function histogram(options: HistogramOptions): Chart {
   const groups = isList(options.values) ? { '': options.values } : options.values;
   const lists = Object.values(groups).map((values) => Array.from(values).filter(Number.isFinite));
   const names = Object.keys(groups);
+  const { rule } = options;
   const palette = colorsOf(names);
-  const [low, high] = endsOf(lists.flat());
-  const count = low === high ? 1 : (options.bins ?? 40);
-  // A single value stands in the middle of its bin.
-  const [start, width] = low === high ? [low - 0.5, 1] : [low, (high - low) / count];
+  const { start, width, count, whole } = binsOf(lists.flat(), options.bins ?? 40);
   const marks = lists.map((values, i): Mark => {
     const counts = new Array<number>(count).fill(0);
     for (const value of values) {
@@ -41,11 +39,28 @@ export function histogram(options: HistogramOptions): Chart {
   });
   return {
     ...sized(options),
-    x: { title: options.xLabel },
-    y: { title: options.yLabel ?? (options.share ? 'share' : 'count'), nice: true },
-    marks: [...marks, ...(options.rule === undefined ? [] : [{ kind: 'rule' as const, x: options.rule }])],
+    x: { title: options.xLabel, whole },
+    y: {
+      title: options.yLabel ?? (options.share ? 'share' : 'count'),
+      ends: [0, undefined],
+      nice: true,
+      whole: !options.share,
+    },
+    marks: [...marks, ...(Number.isFinite(rule) ? [{ kind: 'rule' as const, x: rule as number }] : [])],
     ...legendOf(names),
   };
+}
+
+/** Bins from the lowest to the highest value; those of whole numbers hold equally many of them each. */
+function binsOf(values: readonly number[], most: number) {
+  const [low, high] = endsOf(values);
+  const whole = values.every(Number.isSafeInteger);
+  if (whole) {
+    const width = Math.max(1, Math.ceil((high - low + 1) / most));
+    return { start: low - 0.5, width, count: Math.max(1, Math.ceil((high - low + 1) / width)), whole };
+  }
+  if (low === high) return { start: low - 0.5, width: 1, count: 1, whole };
+  return { start: low, width: (high - low) / most, count: most, whole };
 }
 
 const isList = (values: HistogramOptions['values']): values is ArrayLike<number> =>
@@ -65,13 +80,13 @@ export interface ScatterOptions extends Labels {
 
 export function scatter(options: ScatterOptions): Chart {
   const points = options.points.filter((point) => Number.isFinite(point.x) && Number.isFinite(point.y));
-  const groups = [...new Set(points.flatMap(({ group }) => group ?? []))];
+  const groups = groupsOf(points);
   const palette = colorsOf(groups);
   const opacity = points.length > 400 ? 0.25 : 0.6;
-  const dots = (groups.length > 0 ? groups : [undefined]).map(
+  const dots = (groups.length > 0 ? groups : [ungrouped]).map(
     (name, i): Mark => ({
       kind: 'dots',
-      dots: points.filter(({ group }) => group === name).map(({ x, y }) => ({ x, y })),
+      dots: points.filter(({ group = ungrouped }) => group === name).map(({ x, y }) => ({ x, y })),
       color: palette[i] ?? colors.plain,
       opacity,
     }),
@@ -104,8 +119,10 @@ export interface ReliabilityOptions extends Labels {
 
 /** Observed against predicted probability; the area of a dot is its number of cases. */
 export function reliability(options: ReliabilityOptions): Chart {
-  const bins = options.bins.filter(({ count }) => count > 0);
-  const most = Math.max(1, ...bins.map(({ count }) => count));
+  const bins = options.bins.filter(
+    ({ confidence, accuracy, count }) => count > 0 && Number.isFinite(confidence) && Number.isFinite(accuracy),
+  );
+  const most = bins.reduce((largest, { count }) => Math.max(largest, count), 1);
   const points = bins.map(({ confidence, accuracy, count }) => ({
     x: confidence,
     y: accuracy,

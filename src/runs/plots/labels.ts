@@ -18,3 +18,11 @@ export function legendOf(names: readonly string[], { line = false } = {}): Pick<
   const palette = colorsOf(names);
   return { legend: names.map((name, i) => ({ name, color: palette[i] as string, line })) };
 }
+
+/** The name of those without a group, where others have one. */
+export const ungrouped = 'other';
+
+export function groupsOf(items: readonly { group?: string }[]): string[] {
+  const groups = new Set(items.map(({ group }) => group));
+  return groups.size === 1 && groups.has(undefined) ? [] : [...groups].map((group) => group ?? ungrouped);
+}

@@ -19,18 +19,21 @@ export interface LineOptions extends Labels {
   /** Half-width of a band around each series, by the series' name. */
   bands?: Record<string, readonly number[]>;
   /** End of the x axis, so that neighbouring panels can be compared. */
-  xMax?: number;
+  xMax?: number | undefined;
 }
 
 /** More points than this are not told apart. */
 const drawnPoints = 800;
+/** Longer series are thinned before their means are taken. */
+const mostMeans = 8000;
 /** Series of so few points show each. */
 const fewPoints = 25;
 
 /** A line chart of one or more series, for `toPng`. */
 export function lineChart(options: LineOptions): Chart {
-  const { series, share, yScale, xMax } = options;
-  const lists = series.map((one) => pointsOf(one, options));
+  const { series, share, yScale } = options;
+  const xMax = Number.isFinite(options.xMax) ? options.xMax : undefined;
+  const lists = series.map((one) => pointsOf(one, { ...options, xMax }));
   const curves = lists.map((points) => ((options.smooth ?? points.length > 60) ? withMean(points) : points));
   const smoothed = curves.some((curve, i) => curve !== lists[i]);
   const few = series.every(({ x }) => x.length <= fewPoints);
@@ -71,36 +74,43 @@ interface LinePoint {
 }
 
 /** The points that can be drawn. */
-function pointsOf({ name, x, y }: Series, { share, bands, yScale }: LineOptions): LinePoint[] {
+function pointsOf({ name, x, y }: Series, { share, bands, yScale, xMax = Number.POSITIVE_INFINITY }: LineOptions) {
   const bounded = (value: number) => (share ? Math.min(1, Math.max(0, value)) : value);
-  return x.flatMap((at, i) => {
+  return x.flatMap((at, i): LinePoint[] => {
     const value = y[i] ?? Number.NaN;
-    if (!Number.isFinite(at) || !Number.isFinite(value) || (yScale === 'log' && value <= 0)) return [];
-    const half = bands?.[name]?.[i] || 0;
+    if (!Number.isFinite(at) || at > xMax || !Number.isFinite(value) || (yScale === 'log' && value <= 0)) return [];
+    const given = bands?.[name]?.[i] ?? 0;
+    const half = Number.isFinite(given) ? Math.abs(given) : 0;
     const low = bounded(value - half);
     // A logarithmic axis has no place for a band's end below 0.
-    return [{ x: at, y: value, low: yScale === 'log' && low <= 0 ? value : low, high: bounded(value + half) }];
+    const shown = yScale === 'log' && low <= 0 ? value : low;
+    return [{ x: at, y: bounded(value), low: shown, high: bounded(value + half) }];
   });
 }
 
-const thinned = (points: readonly LinePoint[]) => {
-  const every = Math.ceil(points.length / drawnPoints);
-  return points.filter((_, i) => i % every === 0 || i === points.length - 1);
-};
+/** About `count` of the points: the lowest and the highest of each stretch, so that no spike is lost. */
+function thinned(points: readonly LinePoint[], count = drawnPoints): readonly LinePoint[] {
+  if (points.length <= count) return points;
+  const stretch = Math.ceil((2 * points.length) / count);
+  const kept = new Set([0, points.length - 1]);
+  for (let start = 0; start < points.length; start += stretch) {
+    let [low, high] = [start, start];
+    for (let i = start; i < Math.min(start + stretch, points.length); i++) {
+      if ((points[i] as LinePoint).y < (points[low] as LinePoint).y) low = i;
+      if ((points[i] as LinePoint).y > (points[high] as LinePoint).y) high = i;
+    }
+    kept.add(low).add(high);
+  }
+  return points.filter((_, i) => kept.has(i));
+}
 
-const withMean = (points: readonly LinePoint[]) => {
-  const means = movingMean(points.map(({ y }) => y));
-  return points.map((point, i) => ({ ...point, y: means[i] as number }));
-};
-
-/** A centred mean over about a fortieth of the series. */
-function movingMean(values: readonly number[]): number[] {
-  const half = Math.max(2, Math.round(values.length / 80));
-  const sums = [0];
-  for (const value of values) sums.push((sums.at(-1) ?? 0) + value);
-  return values.map((_, i) => {
-    const from = Math.max(0, i - half);
-    const to = Math.min(values.length, i + half + 1);
-    return ((sums[to] ?? 0) - (sums[from] ?? 0)) / (to - from);
+/** The curve of means over about a fortieth of the series, each in the middle of its points. */
+function withMean(all: readonly LinePoint[]): LinePoint[] {
+  const points = thinned(all, mostMeans);
+  const half = Math.max(2, Math.round(points.length / 80));
+  return points.map((point, i) => {
+    // Each window is summed afresh: a difference of two sums forgets all values beside one that is huge.
+    const window = points.slice(Math.max(0, i - half), i + half + 1);
+    return { ...point, y: window.reduce((sum, { y }) => sum + y, 0) / window.length };
   });
 }

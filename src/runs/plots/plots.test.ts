@@ -176,6 +176,50 @@ describe('pictures', () => {
     expect((await trainingCurves(rows)).length).toBeGreaterThan(5000);
   });
 
+  it('writes names below at an angle where they have no room beside one another, and leaves out numbers that have none', () => {
+    const named = (labels: string[], value = 0.5) => toSvg(bars({ bars: labels.map((label) => ({ label, value })) }));
+    expect(named(['1', '2', '4', '8', '16', '32'])).not.toContain('rotate(-35');
+    expect(named(['a model with a long name', 'another one with a long name', 'a third one'])).toContain('rotate(-35');
+    const many = Array.from({ length: 16 }, (_, i) => String(i));
+    expect(named(many, 0.123)).toContain('>0.123<');
+    expect(named(many, 123_456)).not.toContain('>123,456<');
+  });
+
+  it('shows only what is a number, and within what the axes are for', () => {
+    const bins = [
+      { confidence: Number.NaN, accuracy: 0.2, count: 10 },
+      { confidence: 0.5, accuracy: 0.5, count: 10 },
+    ];
+    expect(toSvg(reliability({ bins })).match(/<circle/g)).toHaveLength(1);
+    const series = [{ name: 'a', x: [1, 2, 3], y: [0.5, 7, -7] }];
+    for (const chart of [
+      histogram({ values: [1, 2.5], rule: Number.NaN }),
+      histogram({ values: [] }),
+      lineChart({ series, bands: { a: [0.5, Number.POSITIVE_INFINITY, Number.NaN] } }),
+      lineChart({ series, xMax: Number.NEGATIVE_INFINITY }),
+      bars({
+        bars: [
+          { label: 'a', value: 1e308 },
+          { label: 'b', value: Number.NaN },
+        ],
+      }),
+    ])
+      expect(toSvg(chart)).not.toMatch(/NaN|Infinity/);
+    const within = lineChart({ series, share: true, xMax: 2 }).marks[0];
+    expect(within?.kind === 'line' && within.points.map(({ x, y }) => [x, y])).toEqual([
+      [1, 0.5],
+      [2, 1],
+    ]);
+  });
+
+  it('counts whole numbers in bins of whole numbers', () => {
+    const [boxes] = histogram({ values: [0, 0, 1, 2, 2, 2, 99] }).marks;
+    expect(boxes?.kind === 'boxes' && boxes.boxes.slice(0, 2)).toEqual([
+      { from: { x: -0.5, y: 0 }, to: { x: 2.5, y: 6 } },
+      { from: { x: 2.5, y: 0 }, to: { x: 5.5, y: 0 } },
+    ]);
+  });
+
   it('survives NaN and infinity', async () => {
     const rows = [
       { step: 1, time: 0, 'train/loss': Number.NaN },
@@ -224,6 +268,15 @@ describe('curves', () => {
     const [line, ...more] = curveCharts(many)[0]?.marks ?? [];
     expect(more).toEqual([]);
     expect(line?.kind === 'line' && line.points.map(({ y }) => y)).toEqual(many.map((row) => row['train/lr']));
+  });
+
+  it('keep the spikes of long series, and their means beside values that are huge', () => {
+    const y = Array.from({ length: 20_000 }, (_, i) => (i === 7777 ? 1e18 : 1));
+    const [raw, mean] = lineChart({ series: [{ name: 'kl', x: y.map((_, i) => i), y }] }).marks;
+    const drawn = [raw, mean].map((mark) => (mark?.kind === 'line' ? mark.points : []));
+    expect(drawn[0]?.length).toBeLessThan(1000);
+    expect(drawn[0]).toContainEqual(expect.objectContaining({ x: 7777, y: 1e18 }));
+    expect(drawn[1]?.at(-1)).toMatchObject({ x: 19_999, y: 1 });
   });
 
   it('draw the same numbers once, under the name that comes first', () => {

@@ -90,7 +90,13 @@ type Panel = ReadonlyMap<string, { x: readonly number[]; y: readonly number[] }>
 
 /** Whether all curves of a panel are in an earlier one: with one reward, its own curve is that of the sum. */
 const repeats = (panel: Panel, earlier: Panel) =>
-  [...panel].every(([name, points]) => JSON.stringify(points) === JSON.stringify(earlier.get(name)));
+  [...panel].every(([name, { x, y }]) => {
+    const other = earlier.get(name);
+    return other !== undefined && equal(x, other.x) && equal(y, other.y);
+  });
+
+const equal = (a: readonly number[], b: readonly number[]) =>
+  a.length === b.length && a.every((value, i) => Object.is(value, b[i]));
 
 const within = (series: Panel, low: number, high: number) =>
   [...series.values()].every(({ y }) => y.every((value) => !(value < low || value > high)));

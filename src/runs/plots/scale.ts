@@ -13,11 +13,10 @@ export interface Axis {
   count?: number;
   /** Ticks at given places, with their texts: names in place of numbers. */
   ticks?: readonly { at: number; text: string }[];
-  /** Writes the texts of the ticks at an angle, where they have no room beside one another. */
-  slanted?: boolean;
   /** Whether lines go through the plot at the ticks. */
   grid?: boolean;
-  format?: (value: number) => string;
+  /** Writes the ticks in percent. */
+  percent?: boolean;
 }
 
 export interface Scale {
@@ -29,9 +28,9 @@ export interface Scale {
 /** The axis of values that lie between `low` and `high` (which is below it if there are none). */
 export function scaleOf(axis: Axis, low: number, high: number): Scale {
   const [from, to] = endsOf(axis, low, high);
-  if (axis.log) return logScale(axis, from, to);
+  if (axis.log) return logScale(from, to);
   const places = axis.ticks ? [] : ticksBetween(from, to, axis);
-  const write = axis.format ?? writerOf(places);
+  const write = writerOf(places, axis);
   return {
     of: (value) => (value - from) / (to - from),
     ticks: axis.ticks ?? places.map((at) => ({ at, text: write(at) })),
@@ -87,7 +86,7 @@ function ticksBetween(from: number, to: number, { count = 6, whole = false }: Ax
   return ticks;
 }
 
-function logScale(axis: Axis, from: number, to: number): Scale {
+function logScale(from: number, to: number): Scale {
   const [a, b] = [Math.log10(from), Math.log10(to)];
   const factors = b - a > 2 ? [1] : b - a > 1 ? [1, 3] : [1, 2, 5];
   const ticks: number[] = [];
@@ -98,24 +97,41 @@ function logScale(axis: Axis, from: number, to: number): Scale {
       const at = Number(`${factor}e${power}`);
       if (at >= from * (1 - 1e-9) && at <= to * (1 + 1e-9)) ticks.push(at);
     }
-  const write = axis.format ?? short;
   return {
     of: (value) => (Math.log10(value) - a) / (b - a),
-    ticks: ticks.map((at) => ({ at, text: write(at) })),
+    ticks: ticks.map((at) => ({ at, text: short(at) })),
   };
 }
+
+const units = [
+  [1e9, 'G'],
+  [1e6, 'M'],
+] as const;
 
 const minus = (text: string) => text.replace(/^-/, /[1-9]/.test(text) ? '−' : '');
 const trimmed = (text: string) => (text.includes('.') ? text.replace(/\.?0+(?=$|e)/, '') : text);
 
 /** One way of writing for all ticks of an axis: as many decimals as tell neighbours apart. */
-function writerOf(ticks: readonly number[]): (value: number) => string {
+function writerOf(ticks: readonly number[], { percent = false }: Axis): (value: number) => string {
   const largest = Math.max(0, ...ticks.map(Math.abs));
   const step = Math.min(...ticks.slice(1).map((tick, i) => tick - (ticks[i] as number)));
-  if (largest < 1e-3 || largest >= 1e6 || !Number.isFinite(step)) return short;
-  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  return (value) => grouped(value.toFixed(decimals));
+  if (!Number.isFinite(step)) return percent ? inPercent(2) : short;
+  const fixed = (unit: number, sign: string) => {
+    const decimals = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
+    return (value: number) => (value === 0 && unit > 1 ? '0' : `${grouped((value / unit).toFixed(decimals))}${sign}`);
+  };
+  if (percent) return fixed(0.01, '%');
+  if (largest < 1e-3 || largest >= 1e12) {
+    const digits = Math.max(0, Math.floor(Math.log10(largest)) - Math.floor(Math.log10(step) + 1e-9));
+    return (value) => scientific(value, Math.min(15, digits));
+  }
+  // Where a unit would need more decimals, all digits are easier to read.
+  for (const [unit, sign] of units) if (largest >= unit && step >= unit / 1000) return fixed(unit, sign);
+  return fixed(1, '');
 }
+
+const scientific = (value: number, decimals: number) =>
+  value === 0 ? '0' : minus(trimmed(value.toExponential(decimals)).replace('e+', 'e'));
 
 const grouped = (digits: string) =>
   minus(digits.replace(/^(-?\d+)/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ',')));
@@ -124,7 +140,7 @@ const grouped = (digits: string) =>
 export function short(value: number): string {
   const size = Math.abs(value);
   if (value === 0) return '0';
-  if (size >= 1e12 || size < 1e-3) return minus(trimmed(value.toExponential(2)).replace('e+', 'e'));
+  if (size >= 1e12 || size < 1e-3) return scientific(value, 2);
   if (size >= 999_500) {
     const [unit, sign] = size >= 999.5e6 ? [1e9, 'G'] : [1e6, 'M'];
     return minus(`${trimmed((value / unit).toPrecision(3))}${sign}`);

@@ -66,7 +66,8 @@ class Track {
   readonly size: number;
 
   constructor(drawings: readonly Drawing[], side: 'width' | 'height') {
-    const most = (of: (drawing: Drawing) => number) => Math.ceil(Math.max(0, ...drawings.map(of)));
+    const most = (of: (drawing: Drawing) => number) =>
+      Math.ceil(drawings.reduce((largest, drawing) => Math.max(largest, of(drawing)), 0));
     this.before = most(({ margins }) => (side === 'width' ? margins.left : margins.top));
     const after = most(({ margins }) => (side === 'width' ? margins.right : margins.bottom));
     this.size = this.before + most(({ chart }) => chart[side]) + after;

@@ -3,7 +3,7 @@ import { colors } from './tokens.ts';
 
 export const labelSize = 11;
 
-export const round = (value: number) => Math.round(value * 100) / 100 || 0;
+export const round = (value: number) => Math.round(value * 100) / 100 + 0;
 /** XML forbids control characters, which names may contain. */
 const escaped = (text: string) =>
   text
