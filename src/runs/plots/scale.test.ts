@@ -59,6 +59,8 @@ describe('the ends of an axis', () => {
     expect(ends({}, 0.13, 0.87)).toEqual([0.13, 0.87]);
     expect(ends({ nice: true }, 0.13, 0.87)).toEqual([0.1, 0.9]);
     expect(ends({ nice: true }, 0, 1)).toEqual([0, 1]);
+    // Steps of 0.1 would end at 0.9, whose steps are 0.2.
+    expect(ends({ nice: true }, 0.02, 0.83)).toEqual([0, 1]);
     expect(ends({ nice: true, ends: [0, undefined] }, 0.13, 0.87)).toEqual([0, 1]);
     expect(ends({ ends: [undefined, 200] }, 1, 100)).toEqual([1, 200]);
     expect(ends({ ends: [3, 0] }, 0, 1)).toEqual([3, 0]);

@@ -46,10 +46,13 @@ function endsOf(
   if (to - from <= Math.max(smallest, 1e-12 * Math.max(Math.abs(from), Math.abs(to))))
     [from, to] = log ? [from / 2, to * 2] : [from - apart(from), to + apart(to)];
   if (nice && log) [from, to] = [logStepBelow(from), 1 / logStepBelow(1 / to)];
-  else if (nice) {
-    const step = stepOf(first ?? from, last ?? to, count);
-    [from, to] = [rounded(Math.floor(from / step + 1e-9), step), rounded(Math.ceil(to / step - 1e-9), step)];
-  }
+  else if (nice)
+    // A longer axis may have longer steps.
+    for (let step = 0, next = stepOf(first ?? from, last ?? to, count); next !== step; ) {
+      step = next;
+      [from, to] = [rounded(Math.floor(from / step + 1e-9), step), rounded(Math.ceil(to / step - 1e-9), step)];
+      next = stepOf(first ?? from, last ?? to, count);
+    }
   from = first ?? from;
   to = last ?? to;
   return from === to ? ([from, from + 1] as const) : ([from, to] as const);
