@@ -11,8 +11,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "cpu/short/short.h"
 #include "cpu/skinny/product.h"
-#include "cpu/skinny/short.h"
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
 #ifdef ATTUNE_KERNELS
@@ -232,7 +232,8 @@ bool decodePlanTakes(int64_t number, int64_t rows) { return planNumbered(number)
 
 bool decodePlanGains(int64_t number, int64_t rows) {
   const auto plan = planNumbered(number);
-  return plan->embedding.device().is_cpu() && plan->embedding.scalar_type() == at::kFloat && gainsByHalves(rows, plan->width());
+  return plan->embedding.device().is_cpu() && plan->embedding.scalar_type() == at::kFloat &&
+         (gainsByShort(rows, plan->width()) || gainsByHalves(rows, plan->width()));
 }
 
 void decodePlanFree(int64_t number) {

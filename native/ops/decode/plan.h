@@ -19,7 +19,7 @@ struct Linear {
   std::shared_ptr<const QuantisedMatrix> quantised;
   at::Tensor turned = {};  // weightᵀ, as libtorch's products take it; undefined where it is quantised
   at::Tensor halves = {};  // the same numbers in bf16, where a plain matrix of f32 has no others (weights.cc); may be undefined
-  at::Tensor shorts = {};  // or in 28 bits (weights.cc); may be undefined
+  at::Tensor shorts = {};  // or in 12 or 28 bits (weights.cc); may be undefined
   at::Tensor packed = {};  // on CUDA the weight in 12 bits (weights.cc), which who makes the plan keeps in step with it; may be undefined
   int64_t writes = 0;  // of the weight when it was copied: after another one it is read itself
 

@@ -19,8 +19,8 @@
 #include "cpu/decode_rows.h"
 #include "cpu/quantised/product.h"
 #include "cpu/rows.h"
+#include "cpu/short/short.h"
 #include "cpu/skinny/product.h"
-#include "cpu/skinny/short.h"
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/plan.h"
@@ -88,7 +88,7 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
 
 bool isAsCopied(const Linear& linear) { return linear.weight._version() == linear.writes; }
 
-// Whether a product of so many rows reads the matrix in bf16, or in 28 bits.
+// Whether a product of so many rows reads the matrix in bf16, or in 12 or 28 bits.
 bool readsHalves(const Linear& linear, int64_t rows) {
   return linear.halves.defined() && gainsByHalves(rows, linear.inputs()) && isAsCopied(linear);
 }

@@ -3,13 +3,13 @@
 // attune::count_writes(tensors): how often these tensors were written to in place, in total. libtorch counts these writes for
 // autograd. The sampler compares the counts to see whether the weights behind its cache have changed.
 //
+// attune::exact_shorts(weight[N, K]) -> the same numbers in 12 or 28 bits each (cpu/short/short.h), or nothing where this CPU would not gain or too many of
+// them are too far from the others
+//
 // attune::exact_halves(weight[N, K]) -> the same numbers in bf16, or no numbers where one of them has bits that bf16 does not
 // Checkpoints are mostly bf16. Loaded as f32 their numbers have 16 bits of zeros each, and a decoding step, which is limited by reading
 // weights, reads half as much from a copy without these (plan.h). A number that is not exact ends the work, and in a matrix that was trained in
-// f32 it is among the first.
-//
-// attune::exact_shorts(weight[N, K]) -> the same numbers in 28 bits each (cpu/skinny/short.h), or nothing where this CPU would not gain or too many of
-// them are too far from the others. So does a step read a trained model, whose numbers have all bits of an f32.
+// f32 it is among the first. For CPUs without copies in 12 bits.
 //
 // attune::packed_bytes(weight, gates, rows) -> what a copy in 12 bits a weight takes (cuda/packed/cells.cuh); 0 where steps of so many rows would not read
 // one. gates: the matrix of an MLP's gates and what they gate, else that of the vocabulary.
@@ -21,7 +21,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "cpu/skinny/short.h"
+#include "cpu/short/short.h"
 #include "cuda/kernels.h"
 
 namespace attune {

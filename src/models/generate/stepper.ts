@@ -11,7 +11,7 @@ import { type DecodePlan, HeldPlan, type PlanCopies, type StepLimits, type StepR
 import type { Row } from './row.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
 
-/** Calls for steps of few rows after which copies in fewer bits are made: those in bf16 cost as much as some 8 to 30 steps of one row gain, those in 28 bits as 20 to 200. */
+/** Calls for steps of few rows after which copies in fewer bits are made: those in 12 and 16 bits cost as much as some 8 to 30 steps of one row gain, those in 28 bits as 20 to 200. */
 const CALLS_BEFORE_COPIES = 16;
 
 export class Stepper {

@@ -1,7 +1,7 @@
 /**
- * Copies of a float32 model's matrices in fewer bits, with nothing lost: in bf16 where they have no other numbers (most checkpoints are bf16, and
- * loaded as float32 half of each weight's bits are zeros), else in 28 bits where the CPU gains by it. A decoding step of few rows takes as long as
- * its weights take to be read, and gives the same bits from the copies (native/cpu/skinny). A matrix that training may change has none.
+ * Copies of a float32 model's matrices in fewer bits, with nothing lost, for decoding steps of few rows, which take as long as their weights take to be
+ * read. On x86 a weight takes 12 bits where all numbers are bf16 ones, as in most checkpoints, and 28 otherwise (native/cpu/short); elsewhere 16, or there
+ * is no copy. The step's bits are the same. A matrix that training may change has no copy.
  */
 import { aten, freeBytes, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -45,10 +45,8 @@ export class ExactCopies {
       if (this.#copies.get(matrix)?.writes === writes) continue;
       this.#forget(matrix);
       room ??= (freeBytes('cpu') - promised) * SHARE_OF_COPIES;
-      if (2 * matrix.numel > room) continue;
-      let copy = copied('attune::exact_halves', matrix);
-      if (copy === null && 4 * matrix.numel > room) continue;
-      copy ??= copied('attune::exact_shorts', matrix);
+      if (4 * matrix.numel > room) continue;
+      const copy = copied('attune::exact_shorts', matrix) ?? copied('attune::exact_halves', matrix);
       this.#copies.set(matrix, { copy, writes });
       if (copy !== null) room -= bytesOf(copy);
     }
