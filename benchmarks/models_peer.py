@@ -1,15 +1,17 @@
 """Plain PyTorch and Hugging Face transformers on the shapes of shapes.ts. One JSON line per case.
 
-    python3 models_peer.py --device cpu|cuda --cases gen16,rm [--repeats 2] [--threads 2]
+    python3 models_peer.py --device cpu|cuda --cases gen16,rm [--repeats 2] [--threads 2] [--wait]
+
+--wait: begins once a line comes in, with everything imported by then.
 """
-import argparse, json, time
+import argparse, json, sys, time
 import torch, torch.nn.functional as F
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel, Qwen3Config, Qwen3Model
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--device", default="cpu"); ap.add_argument("--cases", default="gen16,rm")
 ap.add_argument("--repeats", type=int, default=2); ap.add_argument("--threads", type=int, default=0)
-ap.add_argument("--lengths", default=""); ap.add_argument("--shape", default="{}")
+ap.add_argument("--wait", action="store_true"); ap.add_argument("--lengths", default=""); ap.add_argument("--shape", default="{}")
 a = ap.parse_args()
 if a.threads: torch.set_num_threads(a.threads)
 cuda = a.device.startswith("cuda")
@@ -136,6 +138,9 @@ def grpo():
 CASES = dict(gen16=lambda: gen(16, 512 if cuda else 128, 128 if cuda else 32), gen128=lambda: gen(128, 512, 128),
              gen16_strong=lambda: gen(16, 512 if cuda else 128, 128 if cuda else 32, True), gen128_strong=lambda: gen(128, 512, 128, True),
              rm_strong=rm_strong, rm=rm, rm_ckpt=lambda: rm(True), dpo=dpo, dpo_lora=lambda: dpo(True), grpo=grpo)
+if a.wait:
+    if cuda: torch.zeros(1, device=a.device)
+    sys.stdin.readline()
 for c in a.cases.split(","):
     try:
         CASES[c]()

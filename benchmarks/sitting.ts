@@ -1,25 +1,46 @@
 /**
- * The rows of README.md's table in one sitting: `decode` and `train`, each in a process of its own, one after the other.
+ * The rows of README.md's table in one sitting: `decode` and `train`, each in a process of its own, one after the other, and their peers.
  *
  *     npm run bench -- sitting [--device cuda] [--minutes 9] [--parts decode,decode-int8,train,train-int8,long,peers] [--repeats 2] [--out sitting.jsonl]
  *
  * Readings go to the file as they come. When the time is over, what runs is ended, and the table says what it has. `long`: 250 GRPO steps
- * and one long sequence; `peers`: the steps beside plain transformers, in the same minutes.
+ * and one long sequence; `peers`: plain transformers on the same shapes, then its compiled decoding with a static cache, in one process that is
+ * started with the part before it: on a lent machine Python may take more than a minute until it has imported everything.
  */
-import { spawn } from 'node:child_process';
+import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
 import { appendFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { UserError } from '../src/errors.ts';
+import { threads } from '../src/tensor/index.ts';
+import { type PeerReading, python } from './support/peer.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B } from './support/shapes.ts';
 
 interface Reading {
   part: string;
   name: string;
   tokensPerSecond: number;
   peakGiB?: number;
-  peerTokensPerSecond?: number;
 }
+
+/** The parts that are plain transformers, and those that are its compiled decoding. */
+const PEERS = 'peers';
+const COMPILED = 'compiled';
+
+/** What Python reads, in this order, with the name of our case. */
+const peerCases = (cuda: boolean): Record<string, string> =>
+  cuda
+    ? {
+        rm: 'rm',
+        dpo: 'dpo',
+        gen128: '0.6b:128',
+        gen16: '0.6b:16',
+        grpo: 'grpo',
+        gen16_strong: '0.6b:16',
+        gen128_strong: '0.6b:128',
+      }
+    : { rm: 'rm', grpo: 'grpo' };
 
 /** The command of each part, in the order in which they are worth their time. */
 function partsOn(device: string, repeats: string): Record<string, string[]> {
@@ -33,43 +54,83 @@ function partsOn(device: string, repeats: string): Record<string, string[]> {
     train: train(cuda ? 'rm,rm_ckpt,dpo,dpo_lora,dpo_prompts,grpo,grpo16' : 'rm,dpo,dpo_lora,grpo', '--no-peer'),
     'train-int8': train(cuda ? 'grpo,grpo16' : 'grpo', '--no-peer', '--cache-dtype', 'int8'),
     ...(cuda ? { long: train('gap,long,long_ckpt') } : {}),
-    peers: train('rm,dpo,grpo'),
+    [PEERS]: [],
   };
 }
 
-/** Runs a benchmark for so long at most and hands over its readings; whether it came to its end. */
-async function readingsOf(args: string[], milliseconds: number, each: (reading: Reading) => void): Promise<boolean> {
-  const program = join(import.meta.dirname, `run${import.meta.filename.slice(-3)}`);
-  const child = spawn(process.execPath, [program, ...args], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-    detached: true, // its peers in Python end with it
-  });
-  const end = () => void process.kill(-(child.pid as number), 'SIGKILL');
-  const timer = setTimeout(end, milliseconds);
+/** A process that ends with this one, and its children with it. */
+function started(program: string, args: string[], stdio: StdioOptions): ChildProcess {
+  const child = spawn(program, args, { stdio, detached: true });
+  const end = () => kill(child);
   process.once('exit', end);
-  const ended = new Promise<boolean>((resolve) => child.once('close', (code) => resolve(code === 0)));
-  for await (const line of createInterface({ input: child.stdout }))
-    if (line.startsWith('{"benchmark"')) each(JSON.parse(line));
+  child.once('close', () => process.off('exit', end));
+  return child;
+}
+
+const ours = (args: string[]): ChildProcess =>
+  started(
+    process.execPath,
+    [join(import.meta.dirname, `run${import.meta.filename.slice(-3)}`), ...args],
+    ['ignore', 'pipe', 'inherit'],
+  );
+
+/** Python, which imports what it needs and then waits for a line. */
+function peers(cuda: boolean): ChildProcess {
+  const script = join(import.meta.dirname, 'models_peer.py');
+  const work = [
+    '--cases',
+    Object.keys(peerCases(cuda)).join(','),
+    '--shape',
+    JSON.stringify(cuda ? QWEN3_06B : LLAMA_15M),
+  ];
+  const lengths = ['--lengths', (cuda ? GPU_LENGTHS : CPU_LENGTHS).join(',')];
+  const on = cuda ? ['--device', 'cuda', '--repeats', '1'] : ['--threads', String(threads())];
+  return started(python, [script, '--wait', ...work, ...lengths, ...on], ['pipe', 'pipe', 'inherit']);
+}
+
+function kill({ pid }: ChildProcess): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, 'SIGKILL');
+  } catch {} // it has ended
+}
+
+/** Hands over a process's lines of JSON for so long at most; whether it came to its end. */
+async function linesOf(child: ChildProcess, milliseconds: number, each: (line: object) => void): Promise<boolean> {
+  const timer = setTimeout(() => kill(child), milliseconds);
+  const ended = new Promise<boolean>((resolve) => {
+    child.once('error', () => resolve(false));
+    child.once('close', (code) => resolve(code === 0));
+  });
+  if (child.stdout)
+    for await (const line of createInterface({ input: child.stdout }))
+      if (line.startsWith('{"benchmark"') || line.startsWith('{"case"')) each(JSON.parse(line));
   const isWhole = await ended;
   clearTimeout(timer);
-  process.off('exit', end);
   return isWhole;
 }
 
-/** A row for each case: its figure, that with the 8-bit cache, the memory, and the peer's. */
+/** A row for each case: its figure, that with the 8-bit cache, the memory, and the peers'. */
 function tableOf(readings: readonly Reading[]): string {
   const rows = Map.groupBy(readings, ({ name }) => name.replace(/ int8$/, ''));
   const lines = Array.from(rows, ([name, all]) => {
-    const of = (isEightBits: boolean) => all.find(({ part }) => part.endsWith('-int8') === isEightBits);
-    const beside = all.find(({ peerTokensPerSecond }) => peerTokensPerSecond !== undefined);
-    const figures = [of(false)?.tokensPerSecond, of(true)?.tokensPerSecond, of(false)?.peakGiB];
-    const peer = beside && [
-      beside.peerTokensPerSecond,
-      (beside.tokensPerSecond / (beside.peerTokensPerSecond ?? 1)).toFixed(1),
-    ];
-    return [name, ...figures, ...(peer ?? [undefined, undefined])].map((value) => value?.toLocaleString('en') ?? '');
+    const ofPart = (fits: (part: string) => boolean) => all.find(({ part }) => fits(part));
+    const eight = ofPart((part) => part.endsWith('-int8'))?.tokensPerSecond;
+    const plain = ofPart((part) => part !== PEERS && part !== COMPILED && !part.endsWith('-int8'));
+    const beside = [PEERS, COMPILED].map((kind) => ofPart((part) => part === kind)?.tokensPerSecond);
+    const best = Math.max(...beside.map((rate) => rate ?? 0));
+    const times = best > 0 && plain ? (plain.tokensPerSecond / best).toFixed(1) : undefined;
+    const cells = [name, plain?.tokensPerSecond, eight, plain?.peakGiB, ...beside, times];
+    return cells.map((value) => value?.toLocaleString('en') ?? '');
   });
-  const head = ['case', 'tokens/s', '8-bit cache', 'peak GiB', 'peer', 'times the peer'];
+  const head = [
+    'case',
+    'tokens/s',
+    '8-bit cache',
+    'peak GiB',
+    'transformers',
+    'compiled, static cache',
+    'times the faster',
+  ];
   return [head, ['---', ...head.slice(1).map(() => '--:')], ...lines]
     .map((cells) => `| ${cells.join(' | ')} |`)
     .join('\n');
@@ -84,6 +145,7 @@ export async function run(args: string[]): Promise<void> {
     out: { type: 'string', default: 'sitting.jsonl' },
   } as const;
   const { values } = parseArgs({ args, options });
+  const cuda = values.device.startsWith('cuda');
   const all = partsOn(values.device, values.repeats);
   const parts = (values.parts ?? Object.keys(all).join(',')).split(',');
   for (const part of parts)
@@ -96,17 +158,29 @@ export async function run(args: string[]): Promise<void> {
   const missing: string[] = [];
   writeFileSync(values.out, '');
   for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(130));
-  for (const part of parts) {
-    const started = performance.now();
-    const isWhole =
-      end > started &&
-      (await readingsOf(all[part] as string[], end - started, (reading) => {
-        readings.push({ ...reading, part });
-        appendFileSync(values.out, `${JSON.stringify({ ...reading, part })}\n`);
-        console.log(`${part}: ${reading.name} ${reading.tokensPerSecond} tokens/s`);
-      }));
+  const add = (reading: Reading) => {
+    readings.push(reading);
+    appendFileSync(values.out, `${JSON.stringify(reading)}\n`);
+    console.log(`${reading.part}: ${reading.name} ${reading.tokensPerSecond} tokens/s`);
+  };
+  const addPeer = ({ case: name, tokens_per_s, peak_gib, error }: PeerReading) => {
+    if (tokens_per_s === undefined) return console.log(`${PEERS}: ${name}: ${error}`);
+    const memory = peak_gib === undefined ? {} : { peakGiB: peak_gib };
+    const part = name.endsWith('_strong') ? COMPILED : PEERS;
+    add({ part, name: peerCases(cuda)[name] ?? name, tokensPerSecond: tokens_per_s, ...memory });
+  };
+  let python: ChildProcess | null = null;
+  for (const [i, part] of parts.entries()) {
+    const begun = performance.now();
+    if (part === PEERS || parts[i + 1] === PEERS) python ??= peers(cuda);
+    let isWhole = false;
+    if (part === PEERS) {
+      python?.stdin?.end('\n');
+      isWhole = python !== null && (await linesOf(python, end - begun, (line) => addPeer(line as PeerReading)));
+    } else if (end > begun)
+      isWhole = await linesOf(ours(all[part] as string[]), end - begun, (line) => add({ ...(line as Reading), part }));
     if (!isWhole) missing.push(part);
-    console.log(`${part}: ${((performance.now() - started) / 1000).toFixed(0)} s`);
+    console.log(`${part}: ${((performance.now() - begun) / 1000).toFixed(0)} s`);
   }
   console.log(`\n${tableOf(readings)}`);
   if (missing.length > 0) console.log(`\nNot whole: ${missing.join(', ')}.`);
