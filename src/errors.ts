@@ -11,7 +11,7 @@ export class AttuneError extends Error {
   }
 }
 
-/** A mistake that the user can mend: printed without a stack trace, and a command ends with exit code 2. */
+/** A mistake that the user can fix: printed without a stack trace, and a command ends with exit code 2. */
 export class UserError extends AttuneError {
   override name = 'UserError';
 }

@@ -17,7 +17,7 @@ describe('attune', () => {
     const broken = { ATTUNE_LIBTORCH: '/nowhere', ATTUNE_ADDON: '' };
     expect(attune(['--help'], broken)).toMatchObject({
       status: 0,
-      output: expect.stringMatching(/doctor .*what was found/),
+      output: expect.stringMatching(/doctor .*checks this machine/),
     });
     expect(attune(['--version'], broken)).toMatchObject({
       status: 0,

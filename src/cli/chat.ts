@@ -18,12 +18,12 @@ import { consoleProgress } from './terminal/console.ts';
 
 const schema = z.object({
   rewardModel: field(z.string().optional(), { description: 'a reward model that scores each response' }),
-  system: field(z.string().optional(), { description: 'what the model is told before all else' }),
+  system: field(z.string().optional(), { description: 'system message' }),
   temperature: field(z.number().min(0).max(1.5).default(0.7), {
-    description: '0 (the likeliest word each time) to 1.5',
+    description: '0 (always the likeliest token) to 1.5',
   }),
   maxTokens: field(z.number().int().min(64).max(2048).default(512), {
-    description: 'most tokens of a response, 64 to 2048',
+    description: 'maximum tokens of a response, 64 to 2048',
   }),
   seed: field(z.number().int().min(0).default(42), {
     description: 'the same seed and conversation give the same response',

@@ -31,7 +31,8 @@ export const demoSchema = z.object({
 export function register(program: Command): void {
   registerCommand(program, {
     name: 'demo',
-    description: 'the whole story in minutes: data, a reward model, GRPO against it and against the verifier, a report',
+    description:
+      'post-training end to end in minutes: data, a reward model, GRPO against it and against the verifier, a report',
     schema: demoSchema,
     run: demo,
   });

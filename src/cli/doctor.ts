@@ -15,9 +15,9 @@ import { print, printJson } from './terminal/print.ts';
 export function register(program: Command): void {
   program
     .command('doctor')
-    .description('what was found on this machine, and what to do about each problem')
+    .description('checks this machine, and suggests a fix for each problem')
     .option('--json', 'print it as JSON')
-    .option('--dist', 'what the ranks of a world find of each other: attune launch --nproc 2 -- doctor --dist')
+    .option('--dist', 'checks the ranks of a world against each other: attune launch --nproc 2 -- doctor --dist')
     .action(async (options: { json?: boolean; dist?: boolean }) => {
       if (options.dist) {
         process.exitCode = await doctorDist(options.json ?? false);

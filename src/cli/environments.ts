@@ -64,7 +64,7 @@ export const demonstrateSchema = withRules(demonstrateOptions, [
 ]);
 
 export function register(program: Command): void {
-  const command = program.command('environments').description('environments that a policy acts in, turn by turn');
+  const command = program.command('environments').description('multi-turn environments to train a policy in');
   registerCommand(command, {
     name: 'list',
     isDefault: true,
@@ -74,7 +74,7 @@ export function register(program: Command): void {
   });
   registerCommand(command, {
     name: 'show',
-    description: 'games of the scripted player, with who says what; of an environment without one, how it begins',
+    description: 'games of the scripted player, turn by turn; without a scripted player, the beginning of an episode',
     schema: showEnvironmentSchema,
     words: ['env'],
     examples: ['attune environments show wordle:4', 'attune environments show ./my-env.ts --count 3'],
@@ -82,7 +82,8 @@ export function register(program: Command): void {
   });
   registerCommand(command, {
     name: 'demonstrate',
-    description: 'games of the scripted player as chats, one JSON object a line: what train sft learns the format from',
+    description:
+      'games of the scripted player as chats, one JSON object a line: data for train sft to learn the format',
     schema: demonstrateSchema,
     words: ['env'],
     examples: [

@@ -41,7 +41,7 @@ export const evaluateBenchmarkSchema = z.object({
     group,
   }),
   choices: field(z.enum(['text', 'letters']).optional(), {
-    description: 'what of a choice is compared; by the format when left out',
+    description: 'compare the text of choices or their letters; by the format when left out',
     group,
   }),
   split: field(z.string().optional(), { description: 'part of the set; its test part when left out', group }),
@@ -50,7 +50,7 @@ export const evaluateBenchmarkSchema = z.object({
   chat: field(z.boolean().optional(), { description: "prompts in the model's chat template", group: prompting }),
   raw: field(z.boolean().optional(), { description: 'prompts as plain text', group: prompting }),
   shots: field(z.number().int().min(0).optional(), {
-    description: 'worked examples before each question; what the suite is known for when left out',
+    description: 'worked examples before each question; the usual number of the suite when left out',
     group: prompting,
     aliases: ['numFewshot'],
   }),

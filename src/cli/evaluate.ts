@@ -5,7 +5,7 @@ import { registerEvaluatePolicy } from './evaluate-policy.ts';
 import { registerEvaluateReward } from './evaluate-reward.ts';
 
 export function register(program: Command): void {
-  const evaluate = program.command('evaluate').description('what a trained model is worth: reward models and policies');
+  const evaluate = program.command('evaluate').description('evaluate a trained reward model or policy');
   registerEvaluateReward(evaluate);
   registerEvaluatePolicy(evaluate);
   registerEvaluateBenchmark(evaluate);

@@ -55,7 +55,7 @@ const exploreOptions = z.object({
   }),
   seed: field(z.number().int().min(0).default(42), { description: 'of the draw', group: reading }),
   onBadRow: field(z.enum(['skip', 'fail']).default('skip'), {
-    description: 'skip and count broken rows, or stop',
+    description: 'skip and count bad rows, or stop',
     group: reading,
   }),
   ...Object.fromEntries(

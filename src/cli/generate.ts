@@ -62,7 +62,7 @@ const options = z.object({
     group: sampling,
   }),
   repetitionPenalty: field(z.number().positive().default(1), {
-    description: 'above 1 makes what is already there less likely',
+    description: 'above 1 makes tokens that occurred before less likely',
     group: sampling,
   }),
   stop: field(z.array(z.string().min(1)).default([]), {
@@ -71,12 +71,12 @@ const options = z.object({
     variadic: true,
   }),
   ignoreEos: field(z.boolean().default(false), {
-    description: 'go on past the end of the text, to the last of the new tokens',
+    description: 'continue past the end-of-text token',
     group: sampling,
   }),
   samples: field(count().default(1), { description: 'responses', group: sampling }),
   seed: field(z.number().int().min(0).default(42), { description: 'response i has seed + i', group: sampling }),
-  json: field(z.boolean().default(false), { description: 'ids, log-probs and text as JSON, when all is done' }),
+  json: field(z.boolean().default(false), { description: 'ids, log-probs and text as JSON, printed at the end' }),
 });
 
 const greedy = 'the likeliest token is taken each time (--temperature 0)';

@@ -57,7 +57,7 @@ const inspectOptions = z.object({
     description: 'file for them, as safetensors: input_ids, logits, scores of a head',
     group: logitsGroup,
   }),
-  overwrite: field(z.boolean().default(false), { description: 'replace a file that is there', group: logitsGroup }),
+  overwrite: field(z.boolean().default(false), { description: 'replace an existing file', group: logitsGroup }),
 });
 
 export const inspectSchema = withRules(inspectOptions, [
@@ -69,7 +69,7 @@ type Config = z.output<typeof inspectSchema>;
 export function register(program: Command): void {
   registerCommand(program, {
     name: 'inspect',
-    description: 'what a model is, and the memory it takes: a folder, an adapter, a run, or a name on the hub',
+    description: 'architecture, size and memory of a model: a folder, an adapter, a run, or a name on the hub',
     schema: inspectSchema,
     words: ['model'],
     examples: ['attune inspect models/tiny', 'attune inspect Qwen/Qwen3-0.6B --tokens 16384 --gradient-checkpointing'],

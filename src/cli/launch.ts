@@ -48,17 +48,21 @@ export const launchDefaults: Omit<Flags, 'nproc'> = {
 export function register(program: Command): void {
   program
     .command('launch')
-    .description('several processes that work together: one result, the work dealt over them')
+    .description('runs a command on several processes or machines, with one result')
     .option('-n, --nproc <n>', 'processes on this machine; with GPUs, one for each (always needed)')
     .option('--nnodes <n>', 'machines', launchDefaults.nnodes)
     .option('--node-rank <i>', 'which of them this is, from 0', launchDefaults.nodeRank)
     .option('--master-addr <host>', 'address of machine 0', launchDefaults.masterAddr)
     .option('--master-port <port>', 'a free port there; with one machine it is found')
-    .option('--max-restarts <n>', 'times to go on from the last checkpoint after a failure', launchDefaults.maxRestarts)
+    .option(
+      '--max-restarts <n>',
+      'how often to resume from the last checkpoint after a failure',
+      launchDefaults.maxRestarts,
+    )
     .option('--timeout <seconds>', 'all processes end within this time once one has failed', launchDefaults.timeout)
     .option(
       '--hang-timeout <seconds>',
-      'a process that makes no progress for so long outside of native code has failed; 0 = never',
+      'a process that makes no progress outside native code for this long has failed; 0 = never',
       launchDefaults.hangTimeout,
     )
     .option(

@@ -29,7 +29,7 @@ interface CommandEntry {
 
 const commands: Record<string, CommandEntry> = {
   doctor: {
-    summary: 'what was found on this machine, and what to do about it',
+    summary: 'checks this machine and suggests fixes',
     load: () => import('./doctor.ts'),
     engine: false,
   },
@@ -37,14 +37,14 @@ const commands: Record<string, CommandEntry> = {
   score: { summary: 'rewards of prompts and responses', load: () => import('./score.ts') },
   train: { summary: 'train a model: sft, reward, preference, policy', load: () => import('./train.ts') },
   launch: {
-    summary: 'several processes that work together',
+    summary: 'runs a command on several processes or machines',
     load: () => import('./launch.ts'),
     engine: false,
   },
   runs: { summary: 'list, show, compare, tag and delete runs', load: () => import('./runs.ts'), engine: false },
   rollouts: { summary: 'what a policy wrote in training', load: () => import('./rollouts.ts'), engine: false },
   replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
-  evaluate: { summary: 'what a trained model is worth', load: () => import('./evaluate.ts') },
+  evaluate: { summary: 'evaluate a trained model', load: () => import('./evaluate.ts') },
   compare: { summary: 'several methods from one start, one report', load: () => import('./compare.ts') },
   quantize: {
     summary: 'a model in 8 or 4 bits, measured against the original',
@@ -54,17 +54,17 @@ const commands: Record<string, CommandEntry> = {
   chat: { summary: 'talk to a model, or to two and vote', load: () => import('./chat.ts') },
   serve: { summary: 'an OpenAI-compatible server', load: () => import('./serve.ts') },
   studio: { summary: 'a web page over runs, rollouts, chat, data and training', load: () => import('./studio.ts') },
-  inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
+  inspect: { summary: 'architecture, size and memory of a model', load: () => import('./inspect.ts') },
   export: { summary: 'a model for other programs: merged, or as GGUF', load: () => import('./export.ts') },
   preferences: {
     summary: "pairs from a policy's own responses",
     load: () => import('./preferences.ts'),
   },
-  demo: { summary: 'the whole story of post-training in minutes', load: () => import('./demo.ts') },
+  demo: { summary: 'post-training end to end in minutes', load: () => import('./demo.ts') },
   learn: { summary: 'ten chapters on post-training, run and drawn on this machine', load: () => import('./learn.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
   environments: {
-    summary: 'environments that a policy acts in, and games of their scripted players',
+    summary: 'environments to train a policy in, and games of their scripted players',
     load: () => import('./environments.ts'),
     engine: false,
   },

@@ -40,7 +40,7 @@ const rolloutsOptions = z.object({
     description: 'everything sampled for one prompt, oldest first',
   }),
   eval: field(z.boolean().default(false), { description: 'responses to held-out prompts instead' }),
-  limit: field(count(), { description: `at most so many (${usualLimit}; with --json all)` }),
+  limit: field(count(), { description: `show at most this many (${usualLimit}; with --json all)` }),
   json: field(z.boolean().default(false), { description: 'one JSON object a line' }),
 });
 

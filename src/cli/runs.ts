@@ -45,7 +45,7 @@ export function register(program: Command): void {
     .action((folder: string | undefined, flags: ListFlags) => list(folder ?? '.', flags));
   runs
     .command('show <run>')
-    .description('what one run is, and what it holds')
+    .description('one run: state, metrics and snapshots')
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .option('--json', 'as JSON')
     .action((name: string, flags: ListFlags & { folder: string }, command: Command) => {
@@ -66,7 +66,7 @@ export function register(program: Command): void {
     });
   runs
     .command('tag <run> [tags...]')
-    .description('put tags on a run; a leading - takes one off')
+    .description('add tags to a run; a leading - removes one')
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .allowUnknownOption()
     .action((name: string, tags: string[], flags: { folder: string }) => {
@@ -79,12 +79,12 @@ export function register(program: Command): void {
   runs
     .command('delete [runs...]')
     .description('delete runs, or single snapshots as RUN/step-100, after the word DELETE was typed')
-    .option('--folder <folder>', 'where runs are looked for; nothing outside of it is touched', '.')
-    .option('--older-than <age>', 'runs whose beginning is longer ago: 30d, 12h')
-    .option('--keep-last <count>', 'delete the step snapshots of the runs but so many of the newest')
+    .option('--folder <folder>', 'where to look for runs; nothing outside it is touched', '.')
+    .option('--older-than <age>', 'runs that began longer ago: 30d, 12h')
+    .option('--keep-last <count>', 'delete the step snapshots of the runs, except this many of the newest')
     .option(
       '--keep-best',
-      'delete the step snapshots of the runs but the best one, or the newest where no best is known',
+      'delete the step snapshots of the runs, except the best one, or the newest if no best is known',
     )
     .option('--yes', 'without asking, for scripts')
     .option('--json', 'as JSON')

@@ -36,7 +36,7 @@ const scoreOptions = z.object({
   overwrite: overwriteField,
   steps: stepsField,
   normalise: field(z.boolean().default(false), {
-    description: 'by mean and spread on the reference set of its training',
+    description: 'normalise by the mean and spread of the held-out scores of its training',
   }),
   promptField: field(z.string().default('prompt'), { description: 'field with a text or a list of messages' }),
   responseField: field(z.string().default('response'), { description: 'field with the text that is scored' }),

@@ -25,7 +25,7 @@ const options = z.object({
   port: field(z.number().int().min(0).max(65535).default(8000), { description: 'port; 0 takes a free one' }),
   apiKeyEnv: field(z.string().optional(), { description: 'environment variable that holds the key clients must send' }),
   maxQueue: field(z.number().int().min(1).default(256), {
-    description: 'responses that may wait; beyond that clients are told to come back (429)',
+    description: 'responses that may wait; beyond that clients get 429',
   }),
   maxTokens: field(z.number().int().min(16).optional(), {
     description: "tokens of a prompt and its response together; the model's own, up to 4096 on a CPU and 8192 on a GPU",

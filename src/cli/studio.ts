@@ -42,11 +42,11 @@ export const studioSchema = z.object({
     group: 'Others',
   }),
   tokenEnv: field(z.string().optional(), {
-    description: 'environment variable with a token of at least 16 characters, by which others are let in',
+    description: 'environment variable with a token of at least 16 characters, which lets others in',
     group: 'Others',
   }),
   allowHost: field(z.array(z.string()).default([]), {
-    description: 'further names by which others reach this machine',
+    description: 'more host names by which others reach this machine',
     group: 'Others',
   }),
 });
@@ -59,7 +59,8 @@ export function register(program: Command): void {
   version = program.version() ?? '';
   registerCommand(program, {
     name: 'studio',
-    description: 'a local web page: runs live and compared, rollouts to the token, chat with votes, data, training',
+    description:
+      'a local web page: live runs and comparisons, rollouts token by token, chat with votes, data, training',
     schema: studioSchema,
     words: ['folder'],
     examples: [

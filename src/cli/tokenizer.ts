@@ -29,13 +29,13 @@ const trainOptions = z.object({
   }),
   vocabSize: field(z.number().int().positive(), { description: 'ids in all' }),
   out: field(z.string(), { description: 'folder for it', aliases: ['outputDir'] }),
-  overwrite: field(z.boolean().default(false), { description: 'replace a tokenizer that is there' }),
-  minFrequency: field(z.number().int().min(0).default(2), { description: 'join only pairs seen as often as this' }),
-  specialTokens: field(z.array(z.string()).optional(), { description: 'they get the first ids' }),
+  overwrite: field(z.boolean().default(false), { description: 'replace an existing tokenizer' }),
+  minFrequency: field(z.number().int().min(0).default(2), { description: 'merge only pairs seen at least this often' }),
+  specialTokens: field(z.array(z.string()).optional(), { description: 'special tokens, which get the first ids' }),
   eosToken: field(z.string().optional(), { description: 'which of them ends a response' }),
   chatTemplate: field(z.string().optional(), { description: 'a Jinja file in place of ChatML' }),
   pattern: field(z.string().optional(), {
-    description: "regular expression of pieces that are never joined with one another, in place of GPT-2's",
+    description: "regular expression that splits text into pieces before merging, in place of GPT-2's",
   }),
   field: field(z.string().default('text'), {
     description: 'field of a .jsonl line that holds the text, or a list of messages',

@@ -31,7 +31,7 @@ export function registerPipeline(train: Command): void {
     .option('--model-index <n>', 'train only this model of the pipeline, counted from 0')
     .option('--dry-run', 'report the faults of all models, steps and memory, and stop')
     .option('--output-dir <folder>', "in place of the pipeline's training.output_dir")
-    .option('--resume', 'go on: finished models are left alone, the others resume from their newest checkpoint')
+    .option('--resume', 'resume: finished models are skipped, the others resume from their newest checkpoint')
     .action(async (flags: Flags, command: Command) => {
       if (flags.config === undefined) return command.help({ error: true });
       checkOutputFolder('--output-dir', flags.outputDir);

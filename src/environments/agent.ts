@@ -15,13 +15,13 @@ import {
 import { type Environment, EnvironmentError } from './parts/environment.ts';
 import type { Step } from './parts/step.ts';
 
-/** Which episode to run, and where the policy answers. */
+/** Which episode to run, and the address at which the policy answers. */
 export interface AgentEpisode extends Omit<AgentRunOptions, 'problem'> {
   /** What the problem was when it was drawn. */
   key: string;
 }
 
-/** The thread of agents has ended by itself: whoever was not waiting for an answer may be the cause. */
+/** The agents' thread ended by itself; an episode that was not waiting for an answer may be the cause. */
 export class AgentThreadLost extends EnvironmentError {
   override name = 'AgentThreadLost';
 

@@ -4,7 +4,7 @@ import type { DrawOptions } from '../tasks/mixture.ts';
 import type { Message } from '../text/index.ts';
 import { type OpenedEnvironments, type Problem, playProblem } from './recipe.ts';
 
-/** A row for `train sft`, and what became of the game. */
+/** A row for `train sft`, and the result of its game. */
 export interface DemonstrationRow {
   messages: Message[];
   environment: string;

@@ -29,7 +29,7 @@ export interface EnvironmentPart {
 /** Environments to play: a text such as `guess:1-3`, an environment of your own, or a list. */
 export type EnvironmentRecipe = string | Environment | readonly EnvironmentPart[];
 
-/** A problem of an environment: what the policy reads first, and what tells it from others. */
+/** A problem of an environment: its first messages, and the key that distinguishes it from others. */
 export interface Problem {
   environment: OpenEnvironment;
   seed: number;

@@ -11,7 +11,7 @@ import { familyOf } from './families/index.ts';
 import type { Family, WeightNames } from './families/spec.ts';
 import type { Adapters } from './lora/adapters.ts';
 
-/** What attune keeps in a model's config.json under the key `attune`; other programs ignore it. */
+/** What the library keeps in a model's config.json under the key `attune`; other programs ignore it. */
 export interface ModelNotes {
   head?: HeadKind;
   [note: string]: unknown;

@@ -86,7 +86,7 @@ export function keepsLogits(rows: number, vocabulary: number, device: Device): b
 }
 
 /**
- * log softmax(hidden·weightᵀ / temperature) at `targets`, and its entropy, without holding all logits but where there is room for
+ * log softmax(hidden·weightᵀ / temperature) at `targets`, and its entropy, without holding all logits unless there is room for
  * them (`keepsLogits`; native/ops/linear_logprob.cc). A target of −1 gives 0 and no gradient.
  */
 export function linearLogprob(

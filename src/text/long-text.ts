@@ -1,7 +1,7 @@
 import type { Tokenizer } from './tokenizer/tokenizer.ts';
 
 /**
- * Whether a text is longer than so many tokens by far, told from its beginning alone: a tool may return a whole file, and a
+ * Whether a text is far longer than this many tokens, judged by its beginning alone: a tool may return a whole file, and a
  * tokenizer takes seconds for it. Where the text was cut a few tokens may be others, so that it says no where it is close.
  */
 export function isFarLonger(tokenizer: Pick<Tokenizer, 'encode'>, text: string, tokens: number): boolean {

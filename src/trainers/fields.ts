@@ -46,7 +46,7 @@ export const quantTypeField = (description: string, group: string) =>
 export const scoringPrecisionField = (group: string) =>
   field(z.enum(precisions).optional(), {
     description:
-      "how a reward model in 8 bits scores on an H100 or H200: exact, when left out, or fast, with its products' inputs rounded to 8 bits, too; elsewhere both are the same",
+      "how an 8-bit reward model scores on an H100 or H200: exact (the default), or fast, which also rounds the products' inputs to 8 bits; elsewhere both are the same",
     group,
     fixed: 'value',
     meaning: (value) => value ?? 'exact',
@@ -104,7 +104,7 @@ export function dataFields(defaults: DataDefaults = {}) {
     }),
     ...columnFields(),
     onBadRow: field(z.enum(['fail', 'skip']).default('fail'), {
-      description: 'what a broken row does',
+      description: 'what to do with a bad row',
       group: data,
     }),
     tokenBudget: field(positive().optional(), {

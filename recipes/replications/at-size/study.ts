@@ -34,9 +34,9 @@ export const atSize: Study = {
   title: 'Two of them at 113M parameters',
   paper: { name: 'the papers of 1 and 4', url: 'https://arxiv.org/abs/2210.10760' },
   published: 'As in 1 and 4. The smallest policy of Gao et al. has 1.2B parameters, their reward models 3M to 3B.',
-  ours: `A policy of 113M parameters (18 layers of width 768) from random weights: 400 steps of imitation of worked solutions, then 240 of the teacher’s habits, in bfloat16 on one H200. For over-optimisation it works 40 % of problems out, and reward models of the same size learn from ${few} or ${many} pairs of its own responses; for R1-Zero it works out 8 % and checks 4 %, as in 4. Tasks: \`${tasks}\` and those of 1. Each seed has its own weights from the start.`,
+  ours: `A policy of 113M parameters (18 layers of width 768) from random weights: 400 steps of imitation of worked solutions, then 240 of the teacher’s habits, in bfloat16 on one H200. For over-optimisation it works out 40 % of problems, and reward models of the same size learn from ${few} or ${many} pairs of its own responses. For R1-Zero it works out 8 % and checks 4 %, as in 4. Tasks: \`${tasks}\` and those of 1. Each seed has its own weights from the start.`,
   reading:
-    'Both trends are there at 113M parameters. R1-Zero works at this size where it failed at 0.85M: the base works out 13 % of problems, after 80 steps 99 %, and responses are almost three times as long. Self-checks do not survive here either. Over-optimisation has the same shape, with more spread between seeds and wide intervals for RL, whose policies moved less far than in 1.',
+    'Both trends appear at 113M parameters. R1-Zero, which failed at 0.85M, works at this size: the base works out 13 % of problems, after 80 steps 99 %, and responses are almost three times as long. Self-checks do not survive here either. Over-optimisation has the same shape, with more spread between seeds and wide intervals for RL, whose policies moved less far than in 1.',
   conditions: [bon(few), bon(many), rl(few), rl(many), zeroName],
   seeds: [1, 2, 3],
   async run(condition, lab) {

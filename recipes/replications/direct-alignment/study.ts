@@ -56,10 +56,10 @@ export const directAlignment: Study = {
     url: 'https://arxiv.org/abs/2406.02900',
   },
   published:
-    'DPO, IPO and SLiC all show it: along training the KL grows, the quality (judged win rate) rises and then falls, often within the first quarter of an epoch; a smaller β goes further and falls more. d(α − β log d) fits as it does for RL. The implicit reward’s accuracy on pairs says little about quality.',
-  ours: `models/tiny on \`${tasks}\`; pairs of its own responses, one right and one wrong by the verifier; DPO and the hinge loss (SLiC’s) at β ${betas.dpo.join(', ')} and IPO at β ${betas.ipo.join(', ')}, up to ${lookAt.at(-1)} steps of 16 pairs (several epochs over some 1,200 pairs), looked at on the way: that is the length of training. For the length of responses, DPO with a price on the difference in length (Park et al. 2024). Gold is the share of right responses, where the paper asks a judge for win rates. IPO’s β is the paper’s own (its target is 1/2β), so that the same number does not mean the same strength.`,
+    'DPO, IPO and SLiC all over-optimise. During training the KL grows, and quality (judged win rate) rises and then falls, often within the first quarter of an epoch. A smaller β goes further and falls more. d(α − β log d) fits as it does for RL. The implicit reward’s accuracy on pairs says little about quality.',
+  ours: `models/tiny on \`${tasks}\`; pairs of its own responses, one right and one wrong by the verifier; DPO and the hinge loss (SLiC’s) at β ${betas.dpo.join(', ')} and IPO at β ${betas.ipo.join(', ')}, up to ${lookAt.at(-1)} steps of 16 pairs (several epochs over some 1,200 pairs), measured at several points to vary the length of training. To vary the length of responses, DPO with a penalty on the difference in length (Park et al. 2024). Gold is the share of right responses; the paper uses a judge’s win rates. IPO’s β is the paper’s own (its target is 1/2β), so the same number does not mean the same strength.`,
   reading:
-    'The trend holds for all three losses: quality rises within the first 32 steps and falls while the ranking of pairs still improves, and a small β goes furthest and falls most. The form fits worse than in the paper: over all β it misses that at the same d a longer training is worse than a shorter one. IPO was tried at β 1 too: it asks for so small a margin that it learnt little, and two of four runs ended above ten times their first loss, where the trainer’s guard against divergence stops; β 0.01 took its place afterwards. The price on length does what it says, responses shrink from 18 to 14 tokens instead of growing to 32; on these tasks that means blurting the answer out, and quality falls with it.',
+    'The trend holds for all three losses: quality rises within the first 32 steps and falls while the ranking of pairs still improves, and a small β goes furthest and falls most. The form fits worse than in the paper: fitted over all β, it does not capture that longer training is worse than shorter training at the same d. IPO was also tried at β 1. Its target margin is then so small that it learnt little, and the divergence guard stopped two of four runs at ten times their first loss; β 0.01 replaced it. The length penalty works: responses shrink from 18 to 14 tokens instead of growing to 32. On these tasks that means blurting the answer out, and quality falls with it.',
   conditions: [...sweep, ...byLength],
   seeds: [1, 2, 3],
   run: direct,
@@ -155,7 +155,7 @@ function report(outcomes: Outcomes) {
     tables: [
       {
         caption:
-          'Right responses at the best point of each seed and at the end; how far the policy went; pairs ranked rightly and tokens per response at the end.',
+          'Right responses at the best point of each seed and at the end; distance of the policy, pairs ranked correctly and tokens per response at the end.',
         table: {
           head: ['loss', 'start', 'best', 'end', '√KL at the end', 'pairs ranked', 'tokens'],
           rows: [...sweep, ...byLength].map((condition) => [

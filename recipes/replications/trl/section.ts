@@ -14,7 +14,7 @@ export interface PeerReading {
 }
 
 const about: Record<PeerReading['job'], string> = {
-  grpo: 'GRPO, 16 steps of 8 prompts × 8 responses, learning rate 2·10⁻⁴, no KL term, one update a batch',
+  grpo: 'GRPO, 16 steps of 8 prompts × 8 responses, learning rate 2·10⁻⁴, no KL term, one update per batch',
   dpo: 'DPO, 20 steps of 16 pairs of the model’s own responses, β 0.1, learning rate 10⁻⁴; both train on the same tokens',
 };
 
@@ -34,12 +34,12 @@ export function trlSection(folder: string): string {
   );
   return [
     '## Beside TRL',
-    'The same jobs by TRL’s own trainers: models/tiny, the same problems, the same settings, two threads each, one program after the other on the same two ARM cores, at high priority on a machine that was busy with other work: the times are upper bounds, and read best within a seed. Accuracy is that of sampled responses to 64 held-out problems, four each, by the same verifier.',
+    'The same jobs with TRL’s own trainers: models/tiny, the same problems and settings, two threads each. The programs ran one after the other on the same two ARM cores, at high priority on a machine busy with other work, so the times are upper bounds and best compared within a seed. Accuracy is that of four sampled responses to each of 64 held-out problems, by the same verifier.',
     Object.values(about)
       .map((line) => `- ${line}.`)
       .join('\n'),
     `| job | program | seeds | right before | right after | seconds a step |\n|---|---|--:|--:|--:|--:|\n${rows.join('\n')}`,
-    'Both jobs end where TRL’s do, within the spread of seeds. Given chats, TRL’s DPO also trains the line feed that the template writes after a turn, which models/tiny has never seen: it then goes another way ([why attune leaves it out](data.md#chat-templates)).',
-    '`npm run bench -- trl-trainers` takes the readings (it needs a Python with `trl`, which nothing else does).',
+    'Both jobs end where TRL’s do, within the spread of seeds. Given chats, TRL’s DPO also trains the line feed that the template writes after a turn, which models/tiny has never seen; its results then differ ([why it is left out here](data.md#chat-templates)).',
+    '`npm run bench -- trl-trainers` makes these measurements (it needs a Python with `trl`, which nothing else does).',
   ].join('\n\n');
 }

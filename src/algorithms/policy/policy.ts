@@ -140,7 +140,7 @@ export function usesReference(algorithm: PolicyAlgorithm, options: PolicyOptions
   return algorithm.needsReference && options.klCoef !== 0;
 }
 
-/** Whether the loss is given the KL to the teacher over the whole vocabulary, in place of the teacher's log-probs before it. */
+/** Whether the loss gets the full-vocabulary KL to the teacher instead of the teacher's log-probs. */
 export function usesTeacherKl(algorithm: PolicyAlgorithm, options: PolicyOptions): boolean {
   return algorithm.needsTeacher && options.distillAs === 'loss';
 }

@@ -3,9 +3,9 @@ import { nearest, UserError } from '../../errors.ts';
 import type { ChatSettings } from './conversation.ts';
 
 export const chatCommands: Readonly<Record<string, string>> = {
-  '/system TEXT': 'what the model is told before all else; without TEXT, what it is told now',
-  '/temperature N': '0 (the likeliest word each time) to 1.5',
-  '/max-tokens N': 'most tokens of a response, 64 to 2048',
+  '/system TEXT': 'sets the system message; without TEXT, shows it',
+  '/temperature N': '0 (always the likeliest token) to 1.5',
+  '/max-tokens N': 'maximum tokens of a response, 64 to 2048',
   '/seed N': 'the same seed and conversation give the same response',
   '/retry': 'another response to the last question',
   '/clear': 'begin anew',

@@ -49,6 +49,6 @@ export const tokenizerField = field(z.string().optional(), {
 });
 
 /** For commands that write one file. */
-export const overwriteField = field(z.boolean().default(false), { description: 'replace a file that is there' });
+export const overwriteField = field(z.boolean().default(false), { description: 'replace an existing file' });
 
 export const jsonField = field(z.boolean().default(false), { description: 'print the result as JSON' });

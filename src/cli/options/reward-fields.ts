@@ -4,6 +4,6 @@ import { stepAggregations } from '../../rewards/index.ts';
 import { field } from '../../runs/index.ts';
 
 export const stepsField = field(z.enum(stepAggregations).optional(), {
-  description: "how a process model's step scores become one; min when left out",
+  description: 'how step scores of a process model are combined; min when left out',
   group: 'Model',
 });

@@ -33,7 +33,7 @@ export interface AgentRunOptions<Problem = unknown> {
   signal: AbortSignal;
 }
 
-/** What came of an episode. */
+/** The result of an agent's episode. */
 export interface AgentResult {
   /** Where it is left out, it is the sum of `parts`. */
   reward?: number;

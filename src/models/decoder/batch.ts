@@ -148,7 +148,7 @@ export function sequencePlaces(
 /** The shortest prefix that is worth a sequence of its own, in tokens. */
 const worthSharing = 8;
 
-/** What a decoder says of the batches that it takes. */
+/** Where a decoder computes, and its limit for sharing prompts. */
 export interface Sharing {
   device: Device;
   /** The longest sequence whose prompt may be shared, in tokens; 0 where none may. */

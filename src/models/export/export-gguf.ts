@@ -41,7 +41,7 @@ export interface GgufOptions extends MergeSource {
   overwrite?: boolean;
 }
 
-/** What was written, and how llama.cpp differs from attune on this model. */
+/** What was written, and how llama.cpp's results will differ on this model. */
 export interface GgufExport {
   path: string;
   /** `Modelfile` beside it, or `<name>.Modelfile` where that is there for another model. */

@@ -22,13 +22,13 @@ export function runFields(defaults: RunDefaults) {
       transient: true,
     }),
     resumeFrom: field(z.string().optional(), {
-      description: 'checkpoint or run folder to go on from, or "latest"; its config is loaded by itself',
+      description: 'checkpoint or run folder to resume from, or "latest"; its config is loaded',
       group: group.run,
       aliases: ['resumeFromCheckpoint'],
       transient: true,
     }),
     allowChangedData: field(z.boolean().default(false), {
-      description: 'go on also where the training data are not those that the checkpoint was trained on',
+      description: 'resume even if the training data differ from those of the checkpoint',
       group: group.run,
       transient: true,
     }),
@@ -137,7 +137,8 @@ export function optimizerFields(defaults: OptimizerDefaults) {
       group: group.optimizer,
     }),
     shard: field(z.enum(['none', 'optimizer', 'full']).default('none'), {
-      description: "what ranks hold a part of: nothing, the optimiser's state (ZeRO-2), or the weights too (ZeRO-3)",
+      description:
+        'what is sharded over the ranks: nothing, the optimiser state (ZeRO-2), or also the weights (ZeRO-3)',
       group: group.optimizer,
     }),
   };
@@ -175,20 +176,21 @@ export function cadenceFields(defaults: CadenceDefaults = {}) {
       },
     ),
     saveTotalLimit: field(z.number().int().positive().optional(), {
-      description: 'checkpoints kept; the best and the resumed one always are',
+      description: 'checkpoints to keep; the best and the resumed one are always kept',
       group: group.cadence,
     }),
     saveModel: field(z.boolean().default(true), { description: 'save the final model', group: group.cadence }),
     metricForBestModel: field(z.string().optional(), {
-      description: `evaluation metric that chooses best_model; ${defaults.metric ?? 'eval/loss'} where one is needed and none is named`,
+      description: `evaluation metric that chooses best_model; ${defaults.metric ?? 'eval/loss'} if one is needed and none is named`,
       group: group.cadence,
     }),
     greaterIsBetter: field(z.boolean().optional(), {
-      description: 'the metric is better when greater; by its name when left out: losses, perplexity and KLs are not',
+      description:
+        'whether a greater value of the metric is better; by its name when left out (not for losses, perplexity and KLs)',
       group: group.cadence,
     }),
     earlyStoppingPatience: field(z.number().int().positive().optional(), {
-      description: 'evaluations without a better one before the run ends',
+      description: 'evaluations without improvement before the run ends',
       group: group.cadence,
     }),
     loadBestModelAtEnd: field(z.boolean().default(false), {
@@ -237,12 +239,12 @@ export function loraFields(defaults: { r?: number; alpha?: number; dropout?: num
       examples: ['q_proj,k_proj,v_proj,o_proj'],
     }),
     loraBias: field(z.enum(['none', 'all', 'lora_only']).default('none'), {
-      description: "which of the base's biases are trained too",
+      description: 'which biases of the base are also trained',
       group: group.lora,
     }),
     useRslora: field(z.boolean().default(false), { description: 'scale by alpha/√r', group: group.lora }),
     useDora: field(z.boolean().default(false), {
-      description: 'train the length of each row of a matrix apart from its direction',
+      description: 'DoRA: train the magnitude of each row separately from its direction',
       group: group.lora,
     }),
   };

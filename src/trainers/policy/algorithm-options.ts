@@ -59,7 +59,7 @@ export function algorithmFields() {
     tauNegative: of(amount(), 'the same where it is negative'),
     distillAs: of(
       z.enum(['loss', 'advantage']),
-      "how a teacher is learnt from: loss is the KL over the whole vocabulary at every token, advantage its log-prob of the sampled token less the policy's",
+      "form of the teacher loss: loss is the KL over the whole vocabulary at every token; advantage is the teacher's log-prob of the sampled token minus the policy's",
     ),
   };
 }

@@ -121,12 +121,12 @@ const shape = z.object({
   }),
   agent: field(z.string().optional(), {
     description:
-      "module with an agent of yours: its own code calls the policy, at an address that it is given, by OpenAI's API, and gives the reward",
+      "module with your own agent: its code calls the policy through OpenAI's API, at an address that it is given, and returns the reward",
     group: group.environment,
     examples: ['./my-agent.ts', './my-agent.ts:1-3'],
   }),
   maxTurns: field(count().default(10), {
-    description: 'answers of the policy in an episode at most; one that is not over then ends there',
+    description: 'most turns of the policy in an episode; the episode then ends',
     group: group.environment,
   }),
   toolTimeout: field(z.number().positive().default(60), {
@@ -155,7 +155,8 @@ const shape = z.object({
     meaning: (value) => ((value ?? []) as string[]).filter((weight) => !/^(reward_model|verifier)[=:]1$/.test(weight)),
   }),
   verifierReward: field(z.boolean().optional(), {
-    description: "reward right responses to tasks, or of a dataset's known answers; on unless another reward is named",
+    description:
+      "reward right responses, by a task's verifier or a dataset's known answers; on unless another reward is named",
     group: group.reward,
     fixed: 'value',
     // Without another reward saved, a calling program may have given one: then it is not known.
@@ -172,7 +173,7 @@ const shape = z.object({
   }),
   onRewardError: field(z.enum(['stop', 'score']).default('stop'), {
     description:
-      'what an exception in a reward module, an environment or an agent does: stop the run, or score the sample 0 (an episode: what it has earned so far)',
+      'on an exception in a reward module, environment or agent: stop the run, or score the sample 0 (an episode keeps its reward so far)',
     group: group.reward,
   }),
   rewardNormalization: field(z.enum(['none', 'batch', 'running']).default('none'), {
@@ -192,7 +193,7 @@ const shape = z.object({
     group: 'Optimiser',
   }),
   gradAccum: field(count().default(4), {
-    description: 'so many times batch-size prompts make a step',
+    description: 'multiplies batch-size: the prompts of a step',
     group: 'Optimiser',
     aliases: ['gradAccumSteps', 'gradientAccumulationSteps'],
   }),
@@ -213,12 +214,12 @@ const shape = z.object({
   }),
   maxNewTokens: field(count().default(512), {
     description:
-      'tokens of a response at most; of a whole episode with --env, and of a conversation with --agent, with those that it is told',
+      'maximum tokens of a response; with --env of a whole episode, with --agent of a conversation, observations included',
     group: group.rollout,
   }),
   temperature: field(z.number().positive().default(1), { description: 'of sampling', group: group.rollout }),
   topP: field(z.number().positive().max(1).default(1), {
-    description: 'nucleus sampling; 1 = off, as the losses take responses to be drawn',
+    description: 'nucleus sampling; 1 = off, which the losses assume',
     group: group.rollout,
   }),
   topK: field(z.number().int().min(0).default(0), {
@@ -230,8 +231,7 @@ const shape = z.object({
     group: group.rollout,
   }),
   truncatedRatio: field(z.boolean().default(false), {
-    description:
-      'where top-p, top-k or min-p cut: ratios against the truncated distribution that responses were drawn from',
+    description: 'with top-p, top-k or min-p: take ratios against the truncated sampling distribution',
     group: group.rollout,
     fixed: 'value',
   }),
@@ -245,7 +245,7 @@ const shape = z.object({
     group: group.rollout,
   }),
   maxSamplingRounds: field(count().default(3), {
-    description: 'where equal groups are dropped: batches of prompts tried to fill a step',
+    description: 'if equal groups are dropped: most batches of prompts sampled to fill a step',
     group: group.rollout,
   }),
   saveRollouts: field(z.boolean().default(true), { description: 'write rollouts.db', group: group.rollout }),
@@ -268,7 +268,7 @@ const shape = z.object({
     group: group.evaluation,
   }),
   evalSamples: field(z.number().int().min(0).default(0), {
-    description: 'sampled responses to each of them besides, for pass@k; 0 = none',
+    description: 'also sample this many responses to each, for pass@k; 0 = none',
     group: group.evaluation,
   }),
   ...loraFields({ dropout: 0 }),

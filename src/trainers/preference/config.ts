@@ -44,7 +44,7 @@ const lossField = () =>
 /** Options of the losses. Each loss has its own defaults; an option that it does not read is refused. */
 export const lossOptionFields = {
   beta: field(z.number().positive().optional(), {
-    description: "strength of the pull towards the reference; the loss's own default",
+    description: "strength of the KL constraint to the reference; the loss's own default",
     group: group.loss,
     aliases: ['dpoBeta'],
   }),

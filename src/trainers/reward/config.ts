@@ -16,12 +16,12 @@ const shape = z.object({
     fixed: 'value',
   }),
   margin: field(z.boolean().default(false), {
-    description: "preference: ask for each pair's own margin between the scores; every pair must have one",
+    description: "preference: use each pair's own margin in the loss; every pair must have one",
     group,
     fixed: 'value',
   }),
   labelSmoothing: field(z.number().min(0).max(0.5).default(0), {
-    description: 'preference: chance that a pair is the wrong way round',
+    description: 'preference: probability that a pair is labelled the wrong way round',
     group,
   }),
   centring: field(z.number().min(0).default(0), {
@@ -41,7 +41,7 @@ const shape = z.object({
       .default('\n')
       // as it is typed in a shell
       .transform((text) => text.replaceAll('\\n', '\n')),
-    { description: 'process: what stands after each step', group },
+    { description: 'process: text that ends each step', group },
   ),
   dropTies: field(z.boolean().default(false), {
     description: 'preference: leave out pairs that are equal or were graded equal',

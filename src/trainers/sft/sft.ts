@@ -66,14 +66,13 @@ const shape = z.object({
   maxSteps: field(z.number().int().positive().optional(), { description: 'end after this many steps', group }),
   ...teacherFields(distillation),
   teacherTopK: field(z.number().int().min(0).default(64), {
-    description:
-      "the KL is over the teacher's so many likeliest tokens, and all others together as one; 0 = over every token by itself",
+    description: "KL over the teacher's k likeliest tokens, with all others combined into one; 0 = over every token",
     group: distillation,
   }),
   // Beyond these the weight T² of the KL is that of rounding: it is computed in 32 bits.
   teacherTemperature: field(z.number().min(0.01).max(100).default(1), {
     description:
-      "temperature of both distributions in the KL, whose weight then grows by its square; higher shows more of the teacher's second choices",
+      "temperature T of both distributions in the KL, which is weighted by T²; higher values show more of the teacher's second choices",
     group: distillation,
   }),
   distillShare: field(z.number().min(0).max(1).default(1), {

@@ -22,7 +22,7 @@ const options = z.object({
   }),
   steps: field(count().default(100), { description: 'optimiser steps of each method', group }),
   maxSeconds: field(z.number().positive().optional(), {
-    description: 'seconds of training that each method may use at most',
+    description: 'most seconds of training for each method',
     group,
   }),
   seeds: field(z.array(z.number().int().min(0)).min(1).default([42]), {
@@ -31,7 +31,7 @@ const options = z.object({
     examples: ['1,2,3'],
   }),
   judgements: field(count().default(5), {
-    description: 'times that each run is judged on the held-out prompts',
+    description: 'how often each run is judged on the held-out prompts',
     group,
   }),
   evalNumPrompts: field(count().default(64), { description: 'held-out prompts, the same for all', group }),

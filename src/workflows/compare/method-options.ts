@@ -48,7 +48,7 @@ export const methodOptions: Record<'klCoef' | 'clipRatio' | 'entropyCoef' | 'ppo
   },
   beta: {
     kind: 'preference',
-    description: 'strength of the pull towards the reference',
+    description: 'strength of the KL constraint to the reference',
     field: 'beta',
     reads: 'beta',
     aliases: ['dpoBeta'],

@@ -48,11 +48,11 @@ const options = policySchema
     prompts: field(positive().default(256), { description: 'prompts to sample from', group }),
     samples: field(positive().default(8), { description: 'responses per prompt', group, aliases: ['groupSize'] }),
     pairs: field(z.enum(['best-worst', 'all']).optional(), {
-      description: 'pairs: one of each prompt (best-worst, when left out), or every one whose scores differ',
+      description: 'pairs: one per prompt (best-worst, when left out), or all whose scores differ',
       group,
     }),
     minGap: field(z.number().min(0).optional(), {
-      description: 'pairs: leave out those whose scores differ by no more than this; 0 when left out',
+      description: 'pairs: leave out pairs whose scores differ by this or less; 0 when left out',
       group,
     }),
     continuations: field(positive().optional(), {
@@ -73,7 +73,7 @@ const options = policySchema
       group,
       aliases: ['outputFile'],
     }),
-    overwrite: field(z.boolean().default(false), { description: 'replace a file that is there', group }),
+    overwrite: field(z.boolean().default(false), { description: 'replace an existing file', group }),
   });
 
 /** The prompts, rewards and sampling of a policy run that does not train. */

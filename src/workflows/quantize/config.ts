@@ -16,7 +16,7 @@ const shared = {
     group,
   }),
   skipSave: field(z.boolean().default(false), {
-    description: 'measure only: no model is saved, and one that was stays',
+    description: 'measure only: no model is saved, and an existing one is kept',
     group,
   }),
   outputDir: field(z.string().optional(), {

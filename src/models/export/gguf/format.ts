@@ -38,7 +38,7 @@ export const array = (of: ScalarType, value: readonly (string | number | boolean
   value,
 });
 
-/** The types of GGUF tensors that attune writes. */
+/** The types of GGUF tensors that the export writes. */
 export const tensorTypes = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0'] as const;
 /** How the values of a GGUF tensor are encoded. */
 export type TensorType = (typeof tensorTypes)[number];
