@@ -279,6 +279,14 @@ describe('curves', () => {
     expect(drawn[1]?.at(-1)).toMatchObject({ x: 19_999, y: 1 });
   });
 
+  it('draw the means of all points of a long series', () => {
+    const y = Array.from({ length: 20_000 }, (_, i) => (i % 10 === 3 ? 1 : 0));
+    const mean = lineChart({ series: [{ name: 'solved', x: y.map((_, i) => i), y }] }).marks[1];
+    const means = mean?.kind === 'line' ? mean.points.map((point) => point.y) : [];
+    expect(means.length).toBeGreaterThan(500);
+    for (const value of means) expect(value).toBeCloseTo(0.1, 2);
+  });
+
   it('draw the same numbers once, under the name that comes first', () => {
     const twice = rows.map((row) => ({
       ...row,
