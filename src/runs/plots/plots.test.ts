@@ -242,6 +242,14 @@ describe('report', () => {
     expect(html).not.toMatch(/<script|<img|href="http/);
     expect(html).toContain('&#60;script&#62;');
   });
+
+  it('writes numbers in four digits', () => {
+    const numbers = [1000.4, 2000.2, 12_345.6, 123.04, 100.02, -0.5, 0.00123456, 3, 0, 1e-9, 2.5e7];
+    const rows = numbers.map((number) => [number]);
+    const html = new Report('t').table(['value'], rows).html();
+    const written = [...html.matchAll(/<td class="number">([^<]*)</g)].map(([, text]) => text);
+    expect(written.join(' ')).toBe('1000 2000 12350 123 100 -0.5 0.001235 3 0 1.00e-9 25000000');
+  });
 });
 
 describe('curves', () => {
