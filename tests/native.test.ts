@@ -162,6 +162,12 @@ describe('ensureAddon', () => {
       `#!/bin/sh
 case "$*" in --version) exit 0;; esac
 echo "$@" >> ${log}
+if [ -f ${folder}/slow ]; then
+  case "$*" in
+    *b.cc*) sleep 120 & echo begun > ${folder}/slow; wait;;
+    *) for i in 1 2 3 4 5 6 7 8 9 10; do [ -s ${folder}/slow ] || sleep 0.5; done;;
+  esac
+fi
 case "$*" in *a.cc*) grep -q broken ${root}/native/a.cc && { echo "a.cc:1: error: broken is not a type" >&2; exit 1; };; esac
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -232,6 +238,15 @@ exit 0
     const loaded = readFileSync('/proc/self/maps', 'utf8');
     expect(loaded).toContain('libtorch_cpu');
     expect(loaded).not.toMatch(/libQt5Core|libgdal/);
+  });
+
+  it('ends the compilers that are still at work when one fails', async () => {
+    const toy = toyPackage();
+    file('package/native/a.cc', 'broken;');
+    file('slow');
+    const began = Date.now();
+    await expect(toy.build()).rejects.toThrow(/a\.cc:1: error: broken is not a type/);
+    expect(Date.now() - began).toBeLessThan(60_000);
   });
 
   it('writes compile_commands.json for editors', async () => {
