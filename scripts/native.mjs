@@ -150,10 +150,16 @@ async function compile(plan, shelf, path, log) {
     const depfile = `${temporary}.d`;
     const given = await shared.optionsFor(each);
     if (fault) return;
-    const warnings = await call(
-      [...each.command, ...given, '-MMD', '-MF', depfile, '-c', each.source, '-o', temporary],
-      basename(each.source),
-    );
+    const make = (options) =>
+      call(
+        [...each.command, ...options, '-MMD', '-MF', depfile, '-c', each.source, '-o', temporary],
+        basename(each.source),
+      );
+    const warnings = await make(given).catch((error) => {
+      // GCC before 13 needs them at the address of memory where they were made, which some systems do not give it ("had to relocate PCH").
+      if (given.length > 0 && /\bPCH\b/.test(error.message)) return make([]);
+      throw error;
+    });
     if (warnings !== '') log(`warnings in ${basename(each.source)}:\n${warnings}`);
     checkHeaders(each, depfile, plan.folder);
     renameSync(temporary, each.object);
