@@ -24,7 +24,7 @@ export interface LineOptions extends Labels {
 
 /** More points than this are not told apart. */
 const drawnPoints = 800;
-/** Series of so few points show each. */
+/** Series of so few points show each; a single one is no line. */
 const fewPoints = 25;
 
 /** A line chart of one or more series, for `toPng`. */
@@ -41,7 +41,9 @@ export function lineChart(options: LineOptions): Chart {
     ...(options.bands ? lists.map((points, i) => bandOf(points, palette[i])) : []),
     ...(smoothed ? lists.map((points, i) => lineOf(points, palette[i], { width: 1, opacity: 0.25 })) : []),
     ...curves.map((points, i) => lineOf(points, palette[i])),
-    ...(few ? curves.map((dots, i): Mark => ({ kind: 'dots', dots, color: palette[i] as string })) : []),
+    ...curves.flatMap((dots, i): Mark[] =>
+      few || dots.length === 1 ? [{ kind: 'dots', dots, color: palette[i] as string }] : [],
+    ),
   ];
   const whole = lists.flat().every(({ x }) => Number.isInteger(x));
   return {

@@ -295,6 +295,18 @@ describe('curves', () => {
     for (const value of means) expect(value).toBeCloseTo(0.1, 2);
   });
 
+  it('show a single evaluation beside many steps', () => {
+    const x = Array.from({ length: 40 }, (_, i) => i);
+    const { marks } = lineChart({
+      series: [
+        { name: 'train', x, y: x },
+        { name: 'eval', x: [39], y: [20] },
+      ],
+    });
+    const dots = marks.flatMap((mark) => (mark.kind === 'dots' ? mark.dots : []));
+    expect(dots.map((dot) => [dot.x, dot.y])).toEqual([[39, 20]]);
+  });
+
   it('draw the same numbers once, under the name that comes first', () => {
     const twice = rows.map((row) => ({
       ...row,
