@@ -150,10 +150,16 @@ async function compile(plan, shelf, path, log) {
     const depfile = `${temporary}.d`;
     const given = await shared.optionsFor(each);
     if (fault) return;
-    const warnings = await call(
-      [...each.command, ...given, '-MMD', '-MF', depfile, '-c', each.source, '-o', temporary],
-      basename(each.source),
-    );
+    const make = (options) =>
+      call(
+        [...each.command, ...options, '-MMD', '-MF', depfile, '-c', each.source, '-o', temporary],
+        basename(each.source),
+      );
+    const warnings = await make(given).catch((error) => {
+      // GCC before 13 needs them at the address of memory where they were made, which some systems do not give it ("had to relocate PCH").
+      if (given.length > 0 && /\bPCH\b/.test(error.message)) return make([]);
+      throw error;
+    });
     if (warnings !== '') log(`warnings in ${basename(each.source)}:\n${warnings}`);
     checkHeaders(each, depfile, plan.folder);
     renameSync(temporary, each.object);
@@ -166,7 +172,7 @@ async function compile(plan, shelf, path, log) {
     for (let work = waiting.shift(); work && !fault; work = waiting.shift())
       await work().catch((error) => {
         fault ??= error;
-        for (const child of running) child.kill();
+        for (const child of running) end(child.pid);
       });
   };
   await Promise.all(Array.from({ length: cores }, worker));
@@ -228,11 +234,22 @@ function canLoad(path) {
 /** Compilers at work: one that fails ends the others. */
 const running = new Set();
 
+/** Ends a compiler with the programs that it calls, which do the work and would go on without it. */
+function end(pid) {
+  try {
+    const called = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').match(/\d+/g) ?? [];
+    process.kill(pid);
+    for (const each of called) end(Number(each));
+  } catch {
+    // It has ended already.
+  }
+}
+
 function call([command, ...args], what) {
   return new Promise((resolve, reject) => {
     const child = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe'] });
     running.add(child);
-    child.on('close', () => running.delete(child));
+    child.on('exit', () => running.delete(child));
     let errors = '';
     child.stderr.setEncoding('utf8').on('data', (text) => {
       errors += text;

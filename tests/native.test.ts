@@ -12,7 +12,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { hostname, tmpdir } from 'node:os';
+import { availableParallelism, hostname, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -160,8 +160,15 @@ describe('ensureAddon', () => {
     const compiler = file(
       'g++',
       `#!/bin/sh
-case "$*" in --version) exit 0;; esac
+case "$*" in --version) echo 'Free Software Foundation'; exit 0;; esac
 echo "$@" >> ${log}
+case "$*" in *" -include "*) echo "cc1plus: fatal error: had to relocate PCH" >&2; exit 1;; esac
+if [ -f ${folder}/slow ]; then
+  case "$*" in
+    *b.cc*) sleep 120 & echo begun > ${folder}/slow; wait;;
+    *) for i in 1 2 3 4 5 6 7 8 9 10; do [ -s ${folder}/slow ] || sleep 0.5; done;;
+  esac
+fi
 case "$*" in *a.cc*) grep -q broken ${root}/native/a.cc && { echo "a.cc:1: error: broken is not a type" >&2; exit 1; };; esac
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -232,6 +239,24 @@ exit 0
     const loaded = readFileSync('/proc/self/maps', 'utf8');
     expect(loaded).toContain('libtorch_cpu');
     expect(loaded).not.toMatch(/libQt5Core|libgdal/);
+  });
+
+  it('compiles without the shared headers where the compiler cannot use them', async () => {
+    const toy = toyPackage();
+    const count = 4 * availableParallelism();
+    for (let i = 0; i < count; i++) file(`package/native/torch${i}.cc`, `#include <ATen/ATen.h>\nint t${i};`);
+    expect(await toy.build()).toMatchObject({ built: true });
+    expect(toy.calls().filter((call) => call.includes(' -include '))).toHaveLength(count);
+    expect(toy.calls()).toHaveLength(1 + 2 * count + 2 + 1); // the headers, each source twice, the others, the link
+  });
+
+  it('ends the compilers that are still at work when one fails', async () => {
+    const toy = toyPackage();
+    file('package/native/a.cc', 'broken;');
+    file('slow');
+    const began = Date.now();
+    await expect(toy.build()).rejects.toThrow(/a\.cc:1: error: broken is not a type/);
+    expect(Date.now() - began).toBeLessThan(60_000);
   });
 
   it('writes compile_commands.json for editors', async () => {

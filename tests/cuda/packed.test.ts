@@ -1,11 +1,10 @@
 /** Matrices in 12 bits a weight: steps that read them give the same bits as steps that read the weights themselves. */
 import { expect, it } from 'vitest';
-import { KvCache } from '../../src/models/generate/cache/cache.ts';
-import { Stepper } from '../../src/models/generate/stepper.ts';
 import { addLora, initModel, type Model, Sampler } from '../../src/models/index.ts';
 import { PackedWeights } from '../../src/models/weights/packed-weights.ts';
-import { aten, empty, integers, noGrad, ones, scope, seed, type Tensor } from '../../src/tensor/index.ts';
+import { aten, empty, noGrad, ones, scope, seed, type Tensor } from '../../src/tensor/index.ts';
 import { device, expectSame, onlyOnCuda } from './device.ts';
+import { withSteps } from './steps.ts';
 
 const PLENTY = 2 ** 60; // bytes that are free
 
@@ -63,26 +62,9 @@ function renew(model: Model, from: number): void {
   );
 }
 
-const whole = (count: number, of: (i: number) => number) =>
-  integers(
-    Array.from({ length: count }, (_, i) => of(i)),
-    { device },
-  );
-const stateOf = (count: number) => ({
-  ids: whole(count, (i) => 7 * i + 1),
-  positions: whole(count, () => 0),
-  slots: whole(count, (i) => i),
-});
-
 /** `body` with what steps of so many rows give. */
-function withSteps(model: Model, packed: PackedWeights | null, body: (logits: (rows: number) => Tensor) => void): void {
-  const cache = new KvCache(model.decoder.spec, { slots: 32, length: 64, blocks: 33 }, { dtype: 'bfloat16', device });
-  for (let slot = 0; slot < 32; slot++) cache.setTable(slot, [slot]);
-  cache.upload();
-  using stepper = new Stepper(model.decoder, cache, () => ({ packed }));
-  scope(() => noGrad(() => body((rows) => stepper.logits(stateOf(rows)))));
-  cache.dispose();
-}
+const withStepsOf = (model: Model, packed: PackedWeights | null, body: (logits: (rows: number) => Tensor) => void) =>
+  withSteps(model, 32, body, { packed });
 
 /** Tokens that a sampler writes for four prompts. */
 async function write(sampler: Sampler): Promise<number[][]> {
@@ -111,8 +93,8 @@ onlyOnCuda('weights in 12 bits', () => {
       if (round > 0) renew(model, 3);
       expect(packed.refresh()).toBe(true);
       expect(matrices.flatMap((matrix) => packed.copyOf(matrix) ?? [])).toEqual(copies); // in the same memory: graphs read it
-      withSteps(model, null, (plain) =>
-        withSteps(model, packed, (logits) => {
+      withStepsOf(model, null, (plain) =>
+        withStepsOf(model, packed, (logits) => {
           for (const rows of shape.rows) {
             const expected = plain(rows);
             expect(expected.isfinite().all().item()).toBe(1);
@@ -128,8 +110,8 @@ onlyOnCuda('weights in 12 bits', () => {
     const shape = shapes[2] as Shape;
     using model = modelOf(shape);
     const packed = packedOf(model) as PackedWeights;
-    withSteps(model, null, (plain) =>
-      withSteps(model, packed, (logits) => {
+    withStepsOf(model, null, (plain) =>
+      withStepsOf(model, packed, (logits) => {
         const gates = packed.copyOf(model.decoder.layers[1]?.weights.up.weight ?? null) as Tensor;
         const kept = gates.clone();
         gates.narrow(0, 200_000, 1_000_000).fill_(0x11);

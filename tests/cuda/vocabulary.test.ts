@@ -1,10 +1,9 @@
 /** The end of a step of few rows: the vocabulary's product with the norm before it. */
 import { describe, expect, it } from 'vitest';
-import { KvCache } from '../../src/models/generate/cache/cache.ts';
-import { Stepper } from '../../src/models/generate/stepper.ts';
 import { initModel, type Model } from '../../src/models/index.ts';
-import { integers, noGrad, scope, seed } from '../../src/tensor/index.ts';
+import { noGrad, seed, type Tensor } from '../../src/tensor/index.ts';
 import { device, gap, hasCuda } from './device.ts';
+import { withSteps } from './steps.ts';
 
 /** More rows than the kernel takes: libtorch multiplies them. */
 const MANY = 40;
@@ -25,18 +24,6 @@ function modelOf(width: number, words: number): Model {
   return model;
 }
 
-const whole = (count: number, of: (i: number) => number) =>
-  integers(
-    Array.from({ length: count }, (_, i) => of(i)),
-    { device },
-  );
-
-const stateOf = (count: number) => ({
-  ids: whole(count, (i) => 7 * i + 1),
-  positions: whole(count, () => 0),
-  slots: whole(count, (i) => i),
-});
-
 const shapes: [width: number, words: number][] = hasCuda
   ? [
       [1024, 151_936],
@@ -47,41 +34,35 @@ const shapes: [width: number, words: number][] = hasCuda
   : [[128, 500]];
 
 describe.each(shapes)(`the end of a step on ${device}: %i wide, %i words`, (width, words) => {
-  function inStepper(body: (stepper: Stepper, model: Model) => void): void {
+  const inSteps = (body: (logits: (rows: number) => Tensor, model: Model) => void): void => {
     using model = modelOf(width, words);
-    const kind = { dtype: 'bfloat16', device } as const;
-    const cache = new KvCache(model.decoder.spec, { slots: MANY, length: 64, blocks: MANY + 1 }, kind);
-    for (let slot = 0; slot < MANY; slot++) cache.setTable(slot, [slot]);
-    cache.upload();
-    using stepper = new Stepper(model.decoder, cache);
-    scope(() => noGrad(() => body(stepper, model)));
-    cache.dispose();
-  }
+    withSteps(model, MANY, (logits) => body(logits, model));
+  };
 
   // 17 to 32 rows of models 1,024 wide have the kernel, too; in the rest of such a step libtorch may multiply, whose bits depend on the rows
   it('gives a row the same among 17 to 32', () =>
-    inStepper((stepper, model) => {
+    inSteps((logits, model) => {
       for (const [name, parameter] of model.decoder.parameters())
         if (/(o_proj|down_proj)\.weight$/.test(name)) parameter.zero_(); // the layer adds nothing to the embedding
-      const most = stepper.logits(stateOf(32));
+      const most = logits(32);
       const counts = width === 1024 || !hasCuda ? [16, 17, 18, 23, 24, 25, 30, 31] : [];
       for (const count of [...counts, 32]) {
-        const same = stepper.logits(stateOf(count)).eq(most.narrow(0, 0, count));
+        const same = logits(count).eq(most.narrow(0, 0, count));
         expect(same.all().item(), `${count} rows`).toBe(1);
       }
-      const many = stepper.logits(stateOf(MANY));
+      const many = logits(MANY);
       expect(gap(most, many.narrow(0, 0, 32))).toBeLessThanOrEqual(0.02);
     }));
 
   it('gives few rows the logits of many, and a row the same alone', () =>
-    inStepper((stepper) => {
-      const many = stepper.logits(stateOf(MANY));
-      const most = stepper.logits(stateOf(16));
+    inSteps((logits) => {
+      const many = logits(MANY);
+      const most = logits(16);
       for (const count of [1, 3, 8, 9, 16]) {
-        const logits = stepper.logits(stateOf(count));
-        expect(gap(logits, many.narrow(0, 0, count)), `${count} rows`).toBeLessThanOrEqual(0.02);
-        expect(logits.numbers()).toEqual(most.narrow(0, 0, count).contiguous().numbers());
+        const some = logits(count);
+        expect(gap(some, many.narrow(0, 0, count)), `${count} rows`).toBeLessThanOrEqual(0.02);
+        expect(some.numbers()).toEqual(most.narrow(0, 0, count).contiguous().numbers());
       }
-      expect(gap(stepper.logits(stateOf(32)), many.narrow(0, 0, 32))).toBeLessThanOrEqual(0.02);
+      expect(gap(logits(32), many.narrow(0, 0, 32))).toBeLessThanOrEqual(0.02);
     }));
 });

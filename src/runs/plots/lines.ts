@@ -24,9 +24,7 @@ export interface LineOptions extends Labels {
 
 /** More points than this are not told apart. */
 const drawnPoints = 800;
-/** Longer series are thinned before their means are taken. */
-const mostMeans = 8000;
-/** Series of so few points show each. */
+/** Series of so few points show each; a single one is no line. */
 const fewPoints = 25;
 
 /** A line chart of one or more series, for `toPng`. */
@@ -43,7 +41,9 @@ export function lineChart(options: LineOptions): Chart {
     ...(options.bands ? lists.map((points, i) => bandOf(points, palette[i])) : []),
     ...(smoothed ? lists.map((points, i) => lineOf(points, palette[i], { width: 1, opacity: 0.25 })) : []),
     ...curves.map((points, i) => lineOf(points, palette[i])),
-    ...(few ? curves.map((dots, i): Mark => ({ kind: 'dots', dots, color: palette[i] as string })) : []),
+    ...curves.flatMap((dots, i): Mark[] =>
+      few || dots.length === 1 ? [{ kind: 'dots', dots, color: palette[i] as string }] : [],
+    ),
   ];
   const whole = lists.flat().every(({ x }) => Number.isInteger(x));
   return {
@@ -88,10 +88,10 @@ function pointsOf({ name, x, y }: Series, { share, bands, yScale, xMax = Number.
   });
 }
 
-/** About `count` of the points: the lowest and the highest of each stretch, so that no spike is lost. */
-function thinned(points: readonly LinePoint[], count = drawnPoints): readonly LinePoint[] {
-  if (points.length <= count) return points;
-  const stretch = Math.ceil((2 * points.length) / count);
+/** About as many points as are drawn: the lowest and the highest of each stretch, so that no spike is lost. */
+function thinned(points: readonly LinePoint[]): readonly LinePoint[] {
+  if (points.length <= drawnPoints) return points;
+  const stretch = Math.ceil((2 * points.length) / drawnPoints);
   const kept = new Set([0, points.length - 1]);
   for (let start = 0; start < points.length; start += stretch) {
     let [low, high] = [start, start];
@@ -104,11 +104,12 @@ function thinned(points: readonly LinePoint[], count = drawnPoints): readonly Li
   return points.filter((_, i) => kept.has(i));
 }
 
-/** The curve of means over about a fortieth of the series, each in the middle of its points. */
-function withMean(all: readonly LinePoint[]): LinePoint[] {
-  const points = thinned(all, mostMeans);
+/** The curve of means over about a fortieth of the series, each in the middle of its points: of all points, but no more means than are drawn. */
+function withMean(points: readonly LinePoint[]): LinePoint[] {
   const half = Math.max(2, Math.round(points.length / 80));
-  return points.map((point, i) => {
+  const every = Math.ceil(points.length / (drawnPoints - 1));
+  return points.flatMap((point, i) => {
+    if (i % every !== 0 && i !== points.length - 1) return [];
     // Each window is summed afresh: a difference of two sums forgets all values beside one that is huge.
     const window = points.slice(Math.max(0, i - half), i + half + 1);
     return { ...point, y: window.reduce((sum, { y }) => sum + y, 0) / window.length };

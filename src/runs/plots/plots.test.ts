@@ -242,6 +242,14 @@ describe('report', () => {
     expect(html).not.toMatch(/<script|<img|href="http/);
     expect(html).toContain('&#60;script&#62;');
   });
+
+  it('writes numbers in four digits', () => {
+    const numbers = [1000.4, 2000.2, 12_345.6, 123.04, 100.02, -0.5, 0.00123456, 3, 0, 1e-9, 2.5e7];
+    const rows = numbers.map((number) => [number]);
+    const html = new Report('t').table(['value'], rows).html();
+    const written = [...html.matchAll(/<td class="number">([^<]*)</g)].map(([, text]) => text);
+    expect(written.join(' ')).toBe('1000 2000 12350 123 100 -0.5 0.001235 3 0 1.00e-9 25000000');
+  });
 });
 
 describe('curves', () => {
@@ -277,6 +285,26 @@ describe('curves', () => {
     expect(drawn[0]?.length).toBeLessThan(1000);
     expect(drawn[0]).toContainEqual(expect.objectContaining({ x: 7777, y: 1e18 }));
     expect(drawn[1]?.at(-1)).toMatchObject({ x: 19_999, y: 1 });
+  });
+
+  it('draw the means of all points of a long series', () => {
+    const y = Array.from({ length: 20_000 }, (_, i) => (i % 10 === 3 ? 1 : 0));
+    const mean = lineChart({ series: [{ name: 'solved', x: y.map((_, i) => i), y }] }).marks[1];
+    const means = mean?.kind === 'line' ? mean.points.map((point) => point.y) : [];
+    expect(means.length).toBeGreaterThan(500);
+    for (const value of means) expect(value).toBeCloseTo(0.1, 2);
+  });
+
+  it('show a single evaluation beside many steps', () => {
+    const x = Array.from({ length: 40 }, (_, i) => i);
+    const { marks } = lineChart({
+      series: [
+        { name: 'train', x, y: x },
+        { name: 'eval', x: [39], y: [20] },
+      ],
+    });
+    const dots = marks.flatMap((mark) => (mark.kind === 'dots' ? mark.dots : []));
+    expect(dots.map((dot) => [dot.x, dot.y])).toEqual([[39, 20]]);
   });
 
   it('draw the same numbers once, under the name that comes first', () => {

@@ -111,9 +111,7 @@ export function escapeHtml(text: string): string {
 function cellText(cell: Cell): string {
   if (typeof cell === 'string') return cell;
   if (Number.isInteger(cell)) return String(cell);
-  return Math.abs(cell) >= 1e-3 && Math.abs(cell) < 1e6
-    ? cell.toPrecision(4).replace(/\.?0+$/, '')
-    : cell.toExponential(2);
+  return Math.abs(cell) >= 1e-3 && Math.abs(cell) < 1e6 ? String(Number(cell.toPrecision(4))) : cell.toExponential(2);
 }
 
 const style = `

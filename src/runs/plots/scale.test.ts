@@ -96,6 +96,9 @@ describe('numbers', () => {
         ...['4.56e-5', '−1e-12'],
       ]),
     );
+    // Three digits of these are those of the next power of ten.
+    const close = [0.9996, 9.996, 999.7, -999.6, 999_700_000, 999.7e9];
+    expect(close.map(short)).toEqual(['1', '10', '1,000', '−1,000', '1G', '1e12']);
   });
 
   it('are written in percent, without zeros that say nothing', () => {

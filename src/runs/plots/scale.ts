@@ -143,12 +143,12 @@ const grouped = (digits: string) =>
 export function short(value: number): string {
   const size = Math.abs(value);
   if (value === 0) return '0';
-  if (size >= 1e12 || size < 1e-3) return scientific(value, 2);
+  if (size >= 999.5e9 || size < 1e-3) return scientific(value, 2);
   if (size >= 999_500) {
     const [unit, sign] = size >= 999.5e6 ? [1e9, 'G'] : [1e6, 'M'];
     return minus(`${trimmed((value / unit).toPrecision(3))}${sign}`);
   }
-  if (Number.isInteger(value) || size >= 1000) return grouped(String(Math.round(value)));
+  if (Number.isInteger(value) || size >= 999.5) return grouped(String(Math.round(value)));
   return minus(trimmed(value.toPrecision(3)));
 }
 

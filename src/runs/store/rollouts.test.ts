@@ -235,7 +235,9 @@ describe('rollouts.db', () => {
     await expect(a.flush()).rejects.toThrow(/is closed/);
     await a.close();
     await b.add([rollout(3, 0, 0.5)]);
-    await b.close();
+    const closing = b.close();
+    await expect(b.flush()).rejects.toThrow(/is closed/);
+    await closing;
     const stepsOf = (name: string) => {
       using reader = openRollouts(path(name));
       return reader.query({ order: 'step', limit: 100 }).map(({ step }) => step);

@@ -113,6 +113,7 @@ export class RolloutStore {
 
   /** Waits until everything added so far is in the database. */
   async flush(): Promise<void> {
+    if (this.#closing !== undefined) throw this.#closed();
     await this.#send({ kind: 'flush' });
     this.#throwIfFailed();
   }
