@@ -279,6 +279,14 @@ describe('curves', () => {
     expect(drawn[1]?.at(-1)).toMatchObject({ x: 19_999, y: 1 });
   });
 
+  it('show the only evaluation of a run of many steps', () => {
+    const steps = Array.from({ length: 100 }, (_, i) => ({ step: i + 1, time: i, 'train/loss': 5 / (i + 1) }));
+    const chart = curveCharts([...steps, { step: 100, time: 100, 'eval/loss': 0.25 }])[0];
+    const dots = chart?.marks.filter((mark) => mark.kind === 'dots');
+    expect(dots).toMatchObject([{ dots: [{ x: 100, y: 0.25 }], color: colors.heldOut }]);
+    expect(toSvg(chart as Chart)).toContain('<circle');
+  });
+
   it('draw the same numbers once, under the name that comes first', () => {
     const twice = rows.map((row) => ({
       ...row,
