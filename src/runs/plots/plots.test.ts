@@ -220,6 +220,17 @@ describe('pictures', () => {
     ]);
   });
 
+  it('counts values that differ by rounding alone in one bin, which is seen', () => {
+    for (const values of [
+      [0.1 + 0.2, 0.3],
+      [2 ** 60, 2 ** 60],
+    ]) {
+      const chart = histogram({ values });
+      expect(chart.marks[0]).toMatchObject({ boxes: [{ to: { y: 2 } }] });
+      expect(toSvg(chart)).toMatch(/<path d="M0,240V0H380V240Z" fill="#0e7490"/);
+    }
+  });
+
   it('survives NaN and infinity', async () => {
     const rows = [
       { step: 1, time: 0, 'train/loss': Number.NaN },
