@@ -1,4 +1,5 @@
 /** `attune runs delete` as a person uses it: runs are chosen with keys on a real pseudo-terminal. */
+import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -66,6 +67,15 @@ describe.runIf(hasScript)('runs delete on a terminal', () => {
     });
     for (const name of ['alpha', 'beta', 'gamma']) expect(existsSync(at(name, 'step-1'))).toBe(true);
   });
+});
+
+it('runs delete --json shows what it asks about, and answers where nothing is deleted', () => {
+  const program = join(import.meta.dirname, '../../bin/attune.mjs');
+  const args = [program, 'runs', 'delete', 'alpha', '--json', '--folder', folder];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { input: 'no\n', encoding: 'utf8' });
+  expect([status, JSON.parse(stdout)]).toEqual([0, { removed: [], left: [] }]);
+  expect(stderr).toMatch(/alpha +\S[^\n]*\n1 folder, [^\n]*\nType DELETE/);
+  expect(existsSync(at('alpha', 'step-1'))).toBe(true);
 });
 
 it.each(['show', 'delete'])('attune runs %s names a --folder that is not there', async (verb) => {

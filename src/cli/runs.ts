@@ -178,19 +178,20 @@ function compare(runs: readonly RunEntry[], flags: ListFlags): void {
 async function deleteRuns(names: string[], flags: DeleteFlags): Promise<void> {
   const all = runsBelow(flags.folder);
   const { plan, kept } = await planned(all, names, flags);
-  if (!flags.json) for (const line of kept) print(line);
+  // The output of --json is JSON alone; who is asked sees elsewhere what it is about.
+  const say = flags.json ? (flags.yes ? () => {} : tell) : print;
+  for (const line of kept) say(line);
   if (plan.length === 0) {
     if (flags.json) printJson({ removed: [], left: [] });
     else print('Nothing to delete.');
     return;
   }
   const bytes = plan.reduce((sum, each) => sum + each.bytes, 0);
-  if (!flags.json) {
-    for (const line of columnsText(plan.map((each) => [shown(each.path), bytesText(each.bytes)]))) print(line);
-    print(`${plan.length} folder${plan.length === 1 ? '' : 's'}, ${bytesText(bytes)}`);
-  }
+  for (const line of columnsText(plan.map((each) => [shown(each.path), bytesText(each.bytes)]))) say(line);
+  say(`${plan.length} folder${plan.length === 1 ? '' : 's'}, ${bytesText(bytes)}`);
   if (!flags.yes && !(await typedDelete())) {
     tell('Nothing was deleted.');
+    if (flags.json) printJson({ removed: [], left: [] });
     return;
   }
   const { removed, left } = remove(plan);
