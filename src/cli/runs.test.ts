@@ -1,5 +1,6 @@
 /** `attune runs delete` as a person uses it: runs are chosen with keys on a real pseudo-terminal. */
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -68,6 +69,15 @@ describe.runIf(hasScript)('runs delete on a terminal', () => {
   });
 });
 
+it('runs delete --json shows what it asks about, and answers where nothing is deleted', () => {
+  const program = join(import.meta.dirname, '../../bin/attune.mjs');
+  const args = [program, 'runs', 'delete', 'alpha', '--json', '--folder', folder];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { input: 'no\n', encoding: 'utf8' });
+  expect([status, JSON.parse(stdout)]).toEqual([0, { removed: [], left: [] }]);
+  expect(stderr).toMatch(/alpha +\S[^\n]*\n1 folder, [^\n]*\nType DELETE/);
+  expect(existsSync(at('alpha', 'step-1'))).toBe(true);
+});
+
 it.each(['show', 'delete'])('attune runs %s names a --folder that is not there', async (verb) => {
   const { code, err } = await attune('runs', verb, 'alpha', '--folder', at('nowhere'));
   expect([code, err]).toEqual([2, `attune: --folder ${at('nowhere')}: there is no such folder.\n`]);
@@ -100,6 +110,20 @@ it('attune runs show says when a run began apart from its state', async () => {
   const { out } = await attune('runs', 'show', 'alpha', '--folder', folder);
   expect(out).toMatch(/^state +finished, step \d+$/m);
   expect(out).toMatch(/^begun +2026-/m);
+});
+
+it('attune runs show, compare and tag take a run by its folder, wherever it lies and through a link', async () => {
+  const link = at('link');
+  symlinkSync(at('beta'), link);
+  for (const given of [at('beta'), link]) {
+    // The current folder, where runs are looked for by name, is another one.
+    const { code, out, err } = await attune('runs', 'show', given);
+    expect([code, err]).toEqual([0, '']);
+    expect(out).toContain(`${at('beta')}\n`);
+  }
+  const { out } = await attune('runs', 'compare', 'alpha', at('beta'), link, '--folder', folder, '--json');
+  expect(JSON.parse(out).runs).toEqual([at('alpha'), at('beta')]);
+  expect((await attune('runs', 'tag', link, 'seen')).out).toBe('beta: seen\n');
 });
 
 it('attune runs tag puts tags on and takes them off', async () => {

@@ -8,7 +8,7 @@ import { resolve } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { suggestion, UserError } from '../errors.ts';
-import { listCatalogue } from '../runs/catalogue/catalogue.ts';
+import { listCatalogue, runAt } from '../runs/catalogue/catalogue.ts';
 import { compareRuns } from '../runs/catalogue/comparison.ts';
 import type { RunEntry } from '../runs/catalogue/entry.ts';
 import {
@@ -49,7 +49,7 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .option('--json', 'as JSON')
     .action((name: string, flags: ListFlags & { folder: string }, command: Command) => {
-      show(only(chooseRuns(runsBelow(flags.folder), [name])), asked(command, flags));
+      show(only(chosen(flags.folder, [name])), asked(command, flags));
     });
   runs
     .command('compare <runs...>')
@@ -62,7 +62,7 @@ export function register(program: Command): void {
       for (const name of names)
         if (name.startsWith('#') && chooseRuns(all, [name]).length === 0)
           throw new UserError(`No run has the tag ${name}.`);
-      compare(chooseRuns(all, names), asked(command, flags));
+      compare(chosen(flags.folder, names), asked(command, flags));
     });
   runs
     .command('tag <run> [tags...]')
@@ -73,7 +73,7 @@ export function register(program: Command): void {
       const unknown = tags.find((tag) => tag.startsWith('--'));
       if (unknown !== undefined)
         throw new UserError(`unknown option '${unknown}' (a tag that is taken off has one -).`);
-      const run = only(chooseRuns(runsBelow(flags.folder), [name]));
+      const run = only(chosen(flags.folder, [name]));
       print(`${run.name}: ${tagRun(run, tags).join(', ') || 'no tags'}`);
     });
   runs
@@ -109,6 +109,13 @@ function runsBelow(folder: string): ReturnType<typeof listCatalogue> {
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new UserError(`--folder ${folder}: there is no such folder.`);
   return listCatalogue(folder);
+}
+
+/** Runs to look at: any by its own folder, wherever it lies and through links, and those below `folder` by name or tag. */
+function chosen(folder: string, names: readonly string[]): RunEntry[] {
+  const all = runsBelow(folder);
+  const runs = names.flatMap((name) => runAt(name) ?? chooseRuns(all, [name]));
+  return [...new Map(runs.map((run) => [run.path, run])).values()];
 }
 
 function list(folder: string, flags: ListFlags): void {
@@ -171,19 +178,20 @@ function compare(runs: readonly RunEntry[], flags: ListFlags): void {
 async function deleteRuns(names: string[], flags: DeleteFlags): Promise<void> {
   const all = runsBelow(flags.folder);
   const { plan, kept } = await planned(all, names, flags);
-  if (!flags.json) for (const line of kept) print(line);
+  // The output of --json is JSON alone; who is asked sees elsewhere what it is about.
+  const say = flags.json ? (flags.yes ? () => {} : tell) : print;
+  for (const line of kept) say(line);
   if (plan.length === 0) {
     if (flags.json) printJson({ removed: [], left: [] });
     else print('Nothing to delete.');
     return;
   }
   const bytes = plan.reduce((sum, each) => sum + each.bytes, 0);
-  if (!flags.json) {
-    for (const line of columnsText(plan.map((each) => [shown(each.path), bytesText(each.bytes)]))) print(line);
-    print(`${plan.length} folder${plan.length === 1 ? '' : 's'}, ${bytesText(bytes)}`);
-  }
+  for (const line of columnsText(plan.map((each) => [shown(each.path), bytesText(each.bytes)]))) say(line);
+  say(`${plan.length} folder${plan.length === 1 ? '' : 's'}, ${bytesText(bytes)}`);
   if (!flags.yes && !(await typedDelete())) {
     tell('Nothing was deleted.');
+    if (flags.json) printJson({ removed: [], left: [] });
     return;
   }
   const { removed, left } = remove(plan);

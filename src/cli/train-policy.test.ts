@@ -68,7 +68,7 @@ it.each([
   ['--eval-steps 1', 'There are no prompts: name tasks with --task'],
   ['--dataset @none.jsonl', 'none.jsonl: no such file or folder'],
   ['--dataset @text.jsonl', 'A prompts set needs prompt'],
-  ['--dataset @one.jsonl', 'no prompts to train on: 1 are held out for evaluation (--eval-num-prompts 2)'],
+  ['--dataset @one.jsonl', 'no prompts to train on: 1 held out for evaluation (--eval-num-prompts 2)'],
   ['--task gcd:1 --algorithm grop', 'no policy algorithm "grop". Did you mean "grpo"?'],
   ...['grpo', 'rloo', 'maxrl', 'raft'].map((name) => [
     `--task gcd:1 --algorithm ${name} --group-size 1`,

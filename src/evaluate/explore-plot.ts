@@ -58,7 +58,14 @@ function pairPanels(report: Exploration, collected: Collected): Chart[] {
   ];
   return [
     lengths('Length difference (chosen − rejected)', 'characters', { difference: collected.differences() }, 0),
-    bars({ ...size, title: 'Which response is longer', yLabel: 'share of pairs', bars: longer, format: inPercent(1) }),
+    bars({
+      ...size,
+      title: 'Which response is longer',
+      yLabel: 'share of pairs',
+      share: true,
+      bars: longer,
+      format: inPercent(1),
+    }),
   ];
 }
 

@@ -92,7 +92,7 @@ function evaluationCharts(
     }),
     ...(passes.length === 0
       ? []
-      : [bars({ title: 'pass@k', bars: passes.map(([k, value]) => ({ label: k, value })) })]),
+      : [bars({ title: 'pass@k', share: true, bars: passes.map(([k, value]) => ({ label: k, value })) })]),
     ...(duel === undefined
       ? []
       : [

@@ -63,6 +63,15 @@ describe('evaluating a policy', () => {
       expect(existsSync(join(folder, 'out', `policy_evaluation.${end}`))).toBe(true);
     expect(summaryRows(evaluation.summary).map(([name]) => name)).toContain('win rate');
   });
+
+  it('draws pass@k from 0 to 1, however low it is', async () => {
+    const evaluation = await evaluatePolicy({ model, tokenizer, prompts, scorer, format: 'raw', maxNewTokens: 2 });
+    const summary = { ...evaluation.summary, pass_at_k: { 1: 0.02, 2: 0.04 } };
+    await writePolicyEvaluation(join(folder, 'low'), { ...evaluation, summary }, { policy: 'one' });
+    const html = readFileSync(join(folder, 'low', 'policy_evaluation.html'), 'utf8');
+    const picture = html.split('<figure>').find((figure) => figure.includes('>pass@k<'));
+    expect(picture).toContain('>1.0</text>');
+  });
 });
 
 describe('win rate', () => {

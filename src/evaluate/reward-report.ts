@@ -92,7 +92,16 @@ function byLabel({ balanced_accuracy: balanced, by_label: labels }: RewardEvalua
   return [`Balanced accuracy      ${percent(balanced)} (${rates.join(', ')})`];
 }
 
-export async function drawReward(evaluation: RewardEvaluation, decided: Decisions): Promise<Uint8Array> {
+async function drawReward(evaluation: RewardEvaluation, decided: Decisions): Promise<Uint8Array> {
+  const title = `${evaluation.type} reward model: ${percent(evaluation.accuracy)} right on ${evaluation.examples} examples`;
+  return toPng(grid(rewardCharts(evaluation, decided), { columns: 3, title }));
+}
+
+/** The place of a label among those that a reward model is to tell apart, from the best. */
+const rank = (label: string) =>
+  /^(chosen|right|step labelled 1)$/.test(label) ? 0 : label === 'step labelled 0' ? 1 : 2;
+
+export function rewardCharts(evaluation: RewardEvaluation, decided: Decisions): Chart[] {
   const size = { width: 330, height: 220 };
   const { decisions, scores } = decided;
   const margins = (right: boolean) =>
@@ -122,7 +131,11 @@ export async function drawReward(evaluation: RewardEvaluation, decided: Decision
     decisions.flatMap(({ responses }) => responses),
     ({ label }) => label,
   );
-  const values = Object.fromEntries([...byLabel].map(([label, list]) => [label, list.map(({ score }) => score)]));
+  // What is better comes first, whichever was met first: it has the colour that "right" has in other panels.
+  const labels = [...byLabel.keys()].sort((a, b) => rank(a) - rank(b));
+  const values = Object.fromEntries(
+    labels.map((label) => [label, (byLabel.get(label) ?? []).map(({ score }) => score)]),
+  );
   charts.push(histogram({ ...size, title: 'Scores', xLabel: 'score', values, share: true }));
   const sources = Object.entries(evaluation.by_source).slice(0, 12);
   if (sources.length > 1) {
@@ -153,6 +166,5 @@ export async function drawReward(evaluation: RewardEvaluation, decided: Decision
       }),
     );
   }
-  const title = `${evaluation.type} reward model: ${percent(evaluation.accuracy)} right on ${evaluation.examples} examples`;
-  return toPng(grid(charts, { columns: 3, title }));
+  return charts;
 }

@@ -9,7 +9,7 @@ import { rewardHeads } from '../rewards/reward-notes.ts';
 import { task } from '../tasks/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import { evaluateReward, type RewardEvaluation, summary } from './reward.ts';
-import { describeReward, writeRewardEvaluation } from './reward-report.ts';
+import { describeReward, rewardCharts, writeRewardEvaluation } from './reward-report.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-evaluate-reward-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -38,6 +38,21 @@ it.each(['preference', 'outcome', 'process'] as const)('reports on generated pro
   expect(saved.calibration.ece).toBe(report.calibration.ece);
   expect(existsSync(join(folder, 'report', type, 'reward_evaluation.png'))).toBe(true);
   expect(describeReward(report)).toContain('Gold verifier');
+});
+
+it.each([
+  ['outcome', ['right', 'wrong']],
+  ['process', ['step labelled 1', 'step labelled -1']],
+] as const)('draws what is right in one colour, whichever came first: %s', async (type, labels) => {
+  using scorer = await scorerOf(type);
+  const report = await evaluateReward({ checkpoint: scorer, tasks: 'gcd:1', maxSamples: 12, seed: 3 });
+  const isRight = ({ responses: [each] }: Decisions['decisions'][number]) => Number(each?.label === labels[0]);
+  const wrongFirst = report.decided.decisions.toSorted((a, b) => isRight(a) - isRight(b));
+  const charts = rewardCharts(report, { ...report.decided, decisions: wrongFirst });
+  const legend = (name: string) => charts.find(({ title }) => title === name)?.legend;
+  expect(legend('Scores')?.map(({ name }) => name)).toEqual(labels);
+  const colours = (name: string) => legend(name)?.map(({ color }) => color);
+  expect(colours('Scores')).toEqual(colours('Margins (above 0: right)'));
 });
 
 it('counts the responses that it could not read whole', async () => {

@@ -70,6 +70,8 @@ export interface DatasetPrompts {
   train: PolicyPrompt[];
   evaluation: PolicyPrompt[];
   tooLong: number;
+  /** Rows that are left out of training because a held-out one has their text. */
+  alike: number;
 }
 
 /**
@@ -111,7 +113,8 @@ export async function datasetPrompts(writer: PromptWriter, options: DatasetPromp
           `${tooLong} of ${chosen.length + held.length} are longer than --prompt-max-length or the room that --max-new-tokens leaves, ${writer.maxLength} tokens, and are left out`,
         ),
       );
-  return { train, evaluation, tooLong };
+  const alike = trainRows.filter((row) => heldKeys.has(key(row)) && !held.includes(row)).length;
+  return { train, evaluation, tooLong, alike };
 }
 
 type Row = { prompt: Message[]; answer?: string; fields?: Record<string, unknown> };

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { Tokenizer } from '../text/index.ts';
-import { heldOutPrompts } from './opening.ts';
+import { heldOutPrompts, openPrompts } from './opening.ts';
 import { PromptWriter } from './prompts.ts';
 import { TaskPrompts } from './task-prompts.ts';
 
@@ -36,5 +36,22 @@ it('says what length no prompt of a task fits into', async () => {
   const writer = new PromptWriter(await Tokenizer.load(tiny), { maxLength: 4 });
   expect(() => new TaskPrompts(writer, { tasks: 'gcd:1', seed: 1 }).take(1)).toThrow(
     /prompts in a row were longer than 4 tokens \(--prompt-max-length, or the room that --max-new-tokens leaves\)/,
+  );
+});
+
+it('says where the rows of a dataset went that leave nothing to train on', async () => {
+  const rows = [...Array.from({ length: 30 }, () => 'Say yes.'), `Say ${'no '.repeat(100)}.`].map((prompt) => ({
+    prompt,
+  }));
+  const opening = openPrompts(
+    {
+      ...{ curriculum: false, curriculumUp: 1, curriculumDown: 0, testPrompts: 0, seed: 42 },
+      ...{ promptMaxLength: 50, promptFormat: 'auto', evalSteps: 1, evalNumPrompts: 1 },
+    },
+    await Tokenizer.load(tiny),
+    { rows },
+  );
+  await expect(opening).rejects.toThrow(
+    'There are no prompts to train on: 1 held out for evaluation (--eval-num-prompts 1), 29 with the text of one of these, and 1 longer than --prompt-max-length 50.',
   );
 });

@@ -94,10 +94,10 @@ export async function openPrompts(
       evaluation: await heldOutPrompts(config, tokenizer, options),
     };
   }
-  const { train, evaluation, tooLong } = await listsOf(config, tokenizer, options);
+  const { train, evaluation, tooLong, alike } = await listsOf(config, tokenizer, options);
   if (train.length === 0)
     throw new UserError(
-      `There are no prompts to train on: ${evaluation.length} are held out for evaluation (--eval-num-prompts ${config.evalNumPrompts}), and ${tooLong} are longer than --prompt-max-length ${config.promptMaxLength}.`,
+      `There are no prompts to train on: ${evaluation.length} held out for evaluation (--eval-num-prompts ${config.evalNumPrompts}), ${alike} with the text of one of these, and ${tooLong} longer than --prompt-max-length ${config.promptMaxLength}.`,
     );
   return { prompts: new ListPrompts(train, seed), train, evaluation };
 }

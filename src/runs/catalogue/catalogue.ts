@@ -5,7 +5,7 @@
  *     for (const run of listCatalogue('./checkpoints')) console.log(run.name, run.state, run.bytes);
  */
 import { createHash } from 'node:crypto';
-import { existsSync, lstatSync, readdirSync, realpathSync } from 'node:fs';
+import { existsSync, lstatSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { makeFolder } from '../../folder.ts';
@@ -43,12 +43,24 @@ export function listCatalogue(root: string, options: CatalogueOptions = {}): Run
     .sort((a, b) => b.created.localeCompare(a.created) || b.name.localeCompare(a.name));
 }
 
+/** The run whose folder this is, if it is one. */
+export function runAt(path: string): RunEntry | undefined {
+  if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) return undefined;
+  const folder = realpathSync(path);
+  if (!isRun(folder, new Set(readdirSync(folder)))) return undefined;
+  const entry = readEntry(folder);
+  return { ...entry, state: liveState(entry) };
+}
+
+function isRun(folder: string, names: ReadonlySet<string>): boolean {
+  const isQuantised = names.has('evaluation_results.json') && /\/quantized_[^/]+$/.test(folder);
+  return names.has('run.json') || names.has('metrics.jsonl') || isQuantised;
+}
+
 /** Folders of runs. Links are not followed, and run folders are not searched for further runs. */
 export function findRuns(folder: string, depth = 0): string[] {
   const entries = readdirSync(folder, { withFileTypes: true });
-  const names = new Set(entries.map(({ name }) => name));
-  const isQuantised = names.has('evaluation_results.json') && /\/quantized_[^/]+$/.test(folder);
-  if (names.has('run.json') || names.has('metrics.jsonl') || isQuantised) return [folder];
+  if (isRun(folder, new Set(entries.map(({ name }) => name)))) return [folder];
   if (depth >= deepest) return [];
   return entries
     .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.') && entry.name !== 'node_modules')

@@ -59,7 +59,10 @@ function binsOf(values: readonly number[], most: number) {
     const width = Math.max(1, Math.ceil((high - low + 1) / most));
     return { start: low - 0.5, width, count: Math.max(1, Math.ceil((high - low + 1) / width)), whole };
   }
-  if (low === high) return { start: low - 0.5, width: 1, count: 1, whole };
+  // What differs by rounding alone, such as 0.1 + 0.2 and 0.3, stands in one bin: others would be too thin to be drawn.
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  const half = Math.max(0.5, 0.05 * size);
+  if (high - low <= 1e-12 * size) return { start: low - half, width: 2 * half, count: 1, whole };
   return { start: low, width: (high - low) / most, count: most, whole };
 }
 

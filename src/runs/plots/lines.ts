@@ -24,7 +24,7 @@ export interface LineOptions extends Labels {
 
 /** More points than this are not told apart. */
 const drawnPoints = 800;
-/** Series of so few points show each; a single one is no line. */
+/** Series of so few points show each: a single one, such as a short run's only evaluation, has no line. */
 const fewPoints = 25;
 
 /** A line chart of one or more series, for `toPng`. */
@@ -34,16 +34,15 @@ export function lineChart(options: LineOptions): Chart {
   const lists = series.map((one) => pointsOf(one, { ...options, xMax }));
   const curves = lists.map((points) => ((options.smooth ?? points.length > 60) ? withMean(points) : points));
   const smoothed = curves.some((curve, i) => curve !== lists[i]);
-  const few = series.every(({ x }) => x.length <= fewPoints);
   const names = series.map(({ name }) => name);
   const palette = colorsOf(names);
   const marks = [
     ...(options.bands ? lists.map((points, i) => bandOf(points, palette[i])) : []),
     ...(smoothed ? lists.map((points, i) => lineOf(points, palette[i], { width: 1, opacity: 0.25 })) : []),
     ...curves.map((points, i) => lineOf(points, palette[i])),
-    ...curves.flatMap((dots, i): Mark[] =>
-      few || dots.length === 1 ? [{ kind: 'dots', dots, color: palette[i] as string }] : [],
-    ),
+    ...curves.flatMap((dots, i): Mark[] => {
+      return dots.length <= fewPoints ? [{ kind: 'dots', dots, color: palette[i] as string }] : [];
+    }),
   ];
   const whole = lists.flat().every(({ x }) => Number.isInteger(x));
   return {

@@ -220,6 +220,17 @@ describe('pictures', () => {
     ]);
   });
 
+  it('counts values that differ by rounding alone in one bin, which is seen', () => {
+    for (const values of [
+      [0.1 + 0.2, 0.3],
+      [2 ** 60, 2 ** 60],
+    ]) {
+      const chart = histogram({ values });
+      expect(chart.marks[0]).toMatchObject({ boxes: [{ to: { y: 2 } }] });
+      expect(toSvg(chart)).toMatch(/<path d="M0,240V0H380V240Z" fill="#0e7490"/);
+    }
+  });
+
   it('survives NaN and infinity', async () => {
     const rows = [
       { step: 1, time: 0, 'train/loss': Number.NaN },
@@ -305,6 +316,14 @@ describe('curves', () => {
     });
     const dots = marks.flatMap((mark) => (mark.kind === 'dots' ? mark.dots : []));
     expect(dots.map((dot) => [dot.x, dot.y])).toEqual([[39, 20]]);
+  });
+
+  it('show the only evaluation of a run of many steps', () => {
+    const steps = Array.from({ length: 100 }, (_, i) => ({ step: i + 1, time: i, 'train/loss': 5 / (i + 1) }));
+    const chart = curveCharts([...steps, { step: 100, time: 100, 'eval/loss': 0.25 }])[0];
+    const dots = chart?.marks.filter((mark) => mark.kind === 'dots');
+    expect(dots).toMatchObject([{ dots: [{ x: 100, y: 0.25 }], color: colors.heldOut }]);
+    expect(toSvg(chart as Chart)).toContain('<circle');
   });
 
   it('draw the same numbers once, under the name that comes first', () => {

@@ -143,11 +143,19 @@ function oneLine(text: string, end = false): string {
 }
 
 async function errorPlots(
-  decided: Decisions,
+  { decisions }: Decisions,
   analysis: ErrorAnalysis,
   type: RewardConfig['type'],
 ): Promise<Uint8Array> {
-  const { decisions } = decided;
+  const title = `Error analysis: ${(100 * analysis.accuracy).toFixed(1)} % of ${analysis.decisions} decisions are right`;
+  return toPng(grid(errorCharts(decisions, analysis, type), { columns: 3, title }));
+}
+
+export function errorCharts(
+  decisions: readonly Decision[],
+  analysis: ErrorAnalysis,
+  type: RewardConfig['type'],
+): Chart[] {
   const charts = [...certainty(decisions), errorCounts(analysis)];
   const named = { 'Accuracy by source': analysis.by_source, 'Accuracy by true label': analysis.by_label };
   for (const [title, rates] of Object.entries(named)) {
@@ -158,14 +166,13 @@ async function errorPlots(
   // Length is left out if all responses are equally long, as in a task's pairs.
   const varied = decisions.some(({ length }) => length !== decisions[0]?.length);
   if (varied) charts.push(...byLength(decisions, analysis, type === 'preference'));
-  const title = `Error analysis: ${(100 * analysis.accuracy).toFixed(1)} % of ${analysis.decisions} decisions are right`;
-  return toPng(grid(charts, { columns: 3, title }));
+  return charts;
 }
 
 const size = { width: 330, height: 220 };
 
 /** A quantity of the right decisions and of the wrong ones. */
-function rightAndWrong(decisions: readonly Decision[], quantity: (decision: Decision) => number) {
+function rightAndWrong<T>(decisions: readonly Decision[], quantity: (decision: Decision) => T) {
   const right = decisions.filter(({ margin }) => margin > 0);
   const wrong = decisions.filter(({ margin }) => !(margin > 0));
   return { right: right.map(quantity), wrong: wrong.map(quantity) };
@@ -204,6 +211,7 @@ function errorCounts({ errors, close_calls: close, ...analysis }: ErrorAnalysis)
 
 function byLength(decisions: readonly Decision[], analysis: ErrorAnalysis, pairs: boolean): Chart[] {
   const xLabel = pairs ? 'chosen − rejected, characters' : 'characters';
+  const points = rightAndWrong(decisions.slice(0, 1500), ({ margin, length }) => ({ x: length, y: margin }));
   const charts = [
     histogram({
       ...size,
@@ -217,9 +225,8 @@ function byLength(decisions: readonly Decision[], analysis: ErrorAnalysis, pairs
       title: 'Margin against length',
       xLabel,
       yLabel: 'margin',
-      points: decisions
-        .slice(0, 1500)
-        .map(({ margin, length }) => ({ x: length, y: margin, group: margin > 0 ? 'right' : 'wrong' })),
+      // The right ones first, whichever came first: the colours are those of the other panels.
+      points: Object.entries(points).flatMap(([group, own]) => own.map((point) => ({ ...point, group }))),
     }),
   ];
   if (pairs) {

@@ -8,7 +8,7 @@ import { Random } from '../../random.ts';
 import { errorAnalysis } from '../../rewards/error-analysis.ts';
 import { loadRewardModel, RewardModelScorer, type RewardNotes } from '../../rewards/index.ts';
 import { Tokenizer } from '../../text/index.ts';
-import { errorReport } from './report.ts';
+import { errorCharts, errorReport } from './report.ts';
 import { trainReward } from './reward.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-reward-'));
@@ -46,6 +46,13 @@ it('the report of pairs says by how much the chosen response is longer, and noth
   const decisions = [decision(1, 4), decision(2, 8), decision(-1, -7)];
   expect(line(decisions, 'preference')).toBe('  chosen longer by, where right, wrong    6.0, -7.0 characters');
   expect(line(decisions.slice(0, 2), 'outcome')).toBe('  mean length where right, where wrong    6.0, none characters');
+});
+
+it('the pictures of errors show right decisions in one colour, also where the first one is wrong', () => {
+  const decisions = [-1, 2, 3].map((margin) => ({ margin, length: 4 * margin, prompt: 'p', responses: [] }));
+  const charts = errorCharts(decisions, errorAnalysis(decisions, { pairs: true }), 'preference');
+  const legends = charts.flatMap(({ legend }) => (legend === undefined ? [] : [legend.map(({ name }) => name)]));
+  expect(legends).toEqual(Array.from({ length: 4 }, () => ['right', 'wrong']));
 });
 
 describe('a preference model', () => {
