@@ -50,6 +50,9 @@ describe('fields that are not offered', () => {
       /^messages\.0\.content: expected text, or a list of parts of type "text": models here read nothing else\.$/,
     ],
     [{ modalities: ['text', 'audio'] }, 'modalities', /not offered/],
+    [{ logit_bias: 5 }, 'logit_bias', /not offered/],
+    [{ logit_bias: { 5: 1 } }, 'logit_bias', /not offered/],
+    [{ temperature: 3, top_p: 'x' }, 'temperature', /got 3; top_p: /],
     [
       { messages: [{ role: 'user', content: [{ type: 'text', text: 'x', txet: 1 }] }] },
       'messages.0.content.0.txet',
@@ -142,6 +145,11 @@ describe('numbers', () => {
     expect(choices[2]?.message.content).toBe(alone.choices[0]?.message.content);
     expect(new Set(choices.map(({ message }) => message.content)).size).toBe(3);
   });
+});
+
+it('a reward model that is asked for text is named as one', async () => {
+  const answer = await chat({ model: 'judge' });
+  expect(answer).toMatchObject({ status: 400, param: 'model', message: expect.stringContaining('under /v1/score') });
 });
 
 it('a server without a model says so', async () => {

@@ -188,7 +188,7 @@ const harmless = new Set([
 const neutral: Record<string, (value: unknown) => boolean> = {
   presence_penalty: (value) => value === 0,
   frequency_penalty: (value) => value === 0,
-  logit_bias: (value) => Object.keys(value as object).length === 0,
+  logit_bias: (value) => typeof value === 'object' && value !== null && Object.keys(value).length === 0,
   best_of: (value) => value === 1,
   echo: (value) => value === false,
   suffix: (value) => value === '',
@@ -217,7 +217,8 @@ export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown
   const faults = issues.map(
     (issue) => `${issue.path.join('.') || 'body'}: ${expectation(issue, valueAt(body, issue.path))}`,
   );
-  throw new ApiError(400, faults.join('; '), { param: String(issues[0]?.path[0] ?? '') });
+  const message = faults.length === 1 ? faults[0] : faults.map((fault) => fault.replace(/\.$/, '')).join('; ');
+  throw new ApiError(400, message ?? '', { param: String(issues[0]?.path[0] ?? '') });
 }
 
 const notOffered = (name: string, near: string): ApiError =>

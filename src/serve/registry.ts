@@ -126,6 +126,8 @@ export class Registry {
   find(name: string | undefined): ServedModel {
     const found = name === undefined ? this.models[0] : this.#served.get(name);
     if (found !== undefined) return found;
+    if (name !== undefined && this.#rewards.has(name))
+      throw new ApiError(400, `"${name}" is a reward model: it scores responses, under /v1/score.`, { param: 'model' });
     throw missing('model', name, [...this.#served.keys()]);
   }
 
