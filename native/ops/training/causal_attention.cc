@@ -3,8 +3,8 @@
 // Causal attention inside each of several sequences laid end to end, with grouped heads. A sequence may continue another one, its prefix,
 // which it sees as its own beginning. The sequences that continue a prefix come after it; together they are a family. Both tables are on
 // the same device as the rest, so nothing waits for the device, and prefixTokens is the sum of the prefixes' lengths:
-// sequences, those with the most keys first: first token, length, and the prefix's first token and length; without a prefix, the own first
-//     token and 0, or −1 if others continue it
+//   sequences, those with the most keys first: first token, length, and the prefix's first token and length; without a prefix, the own
+//     first token and 0, or −1 if others continue it
 //   families: first token and length of the prefix, tokens of the family
 // Half precision on CUDA has kernels (cuda/training/attention) without atomic sums, so gradients are the same every time;
 // attune::causal_attention_longest says for which lengths. Everything else is attune::packed_attention.
