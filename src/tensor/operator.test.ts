@@ -112,7 +112,7 @@ describe('arguments', () => {
       /"padding" \((Sym)?[Ii]nt\[\]\): expected 2 elements, got 0/,
     );
     expect(() => aten('avg_pool2d', image, [1, 2, 3])).toThrow(/expected 2 elements, got 3/);
-    expect(aten('avg_pool2d', image, [2, 2], []).shape).toEqual([1, 1, 2, 2]); // without a stride, the kernel size is used
+    expect(aten('avg_pool2d', image, [2, 2], []).shape).toEqual([1, 1, 2, 2]); // no stride: that of the kernel
     expect(aten('full', [2n, 1], 7, 'int64').tolist()).toEqual([[7], [7]]);
   });
 
