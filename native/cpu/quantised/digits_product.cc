@@ -32,7 +32,7 @@ constexpr int64_t kOnce = 4;  // columns decoded into the buffer together
 template <int DIGITS>
 constexpr int kWide4 = DIGITS == kRounded ? 4 : 2;
 
-constexpr int64_t kAhead = 12288;  // distance of the prefetch in bytes of codes; with a shorter one int8 of 1,024 inputs takes a sixth longer
+constexpr int64_t kAhead = 12288;  // prefetch distance in bytes of codes; with a shorter one int8 of 1,024 inputs takes a sixth longer
 
 // Prefetches the line 64·index bytes after `from` into the L2 cache. From there the L1 cache, which holds the columns in use, is filled in
 // time.

@@ -13,7 +13,7 @@ struct QuantisedProduct {
   float* y;
   int64_t m;
   bool add = false;  // add to what y holds
-  bool rounded = false;  // x in 8 bits per block if that is faster (canRound); for generating text only, never for log-probs used in training
+  bool rounded = false;  // x in 8 bits per block if that is faster (canRound); for generated text only, never for log-probs to train on
 
   void put(int64_t row, int64_t column, float value) const {
     float& to = y[row * w.outputs + column];
