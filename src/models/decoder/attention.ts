@@ -2,7 +2,7 @@
  * Attention over a packed batch. Half precision on CUDA uses our kernels (native/ops/training/causal_attention.cc) for
  * short and medium sequences, and flash kernels with cumulative lengths for long ones; everything else uses our blocked
  * operator (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work in our kernels and, on the CPU in f32
- * or less, in that operator.
+ * and half precision, in that operator.
  */
 
 import { flashAttention, flashTakes } from '../../tensor/flash.ts';
