@@ -8,7 +8,7 @@
 
 namespace attune {
 
-/** A number that is not below 0, rounded up to what bf16 holds, so that no number is beyond the largest code. */
+/** Rounds a non-negative number up to bf16, so that no value exceeds the largest code. */
 inline float roundedUp(float scale) {
   uint32_t bits;
   std::memcpy(&bits, &scale, sizeof bits);
@@ -17,7 +17,7 @@ inline float roundedUp(float scale) {
   return scale;
 }
 
-/** Writes the codes of a head and returns its scale, which bf16 holds. */
+/** Writes the codes of a head and returns its scale, a bf16 number. */
 template <typename T>
 float writeHead(const T* x, int64_t size, int8_t* codes) {
   float most = 0;

@@ -1,6 +1,6 @@
-// The threads of a decoding step. They wait for its next piece of work by looking at a number, which hands work over in about a microsecond, where
-// a parallel region of OpenMP's takes several. What the step reads next is known: while they wait, they fetch the first of it into their caches,
-// so that memory is not idle while one thread does the small work between two products.
+// The threads of a decoding step. They wait for the next piece of work by polling a number: that hands work over in about a microsecond,
+// whereas a parallel region of OpenMP takes several. The step knows what it reads next, so waiting threads prefetch the first of it into
+// their caches. Memory is then not idle while one thread does the small work between two products.
 #pragma once
 #include <ATen/Parallel.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 
 namespace attune {
 
-/** Weights that are dealt to threads as `tasks` equal parts. */
+/** Weights that are dealt to the threads as `tasks` equal parts. */
 struct Expected {
   const char* data = nullptr;
   int64_t bytes = 0, tasks = 1;
@@ -28,16 +28,16 @@ class Crew {
     return crew;
   }
 
-  /** Calls `body` on this thread, which leads a crew meanwhile where there are other threads. */
+  /** Calls `body` on this thread. If there are other threads, this one leads a crew meanwhile. */
   template <typename Body>
   static void with(const Body& body) {
-#if AT_PARALLEL_OPENMP  // whose threads all run at once
+#if AT_PARALLEL_OPENMP  // OpenMP runs all threads of a region at once
     const int64_t threads = at::get_num_threads();
     if (threads > 1 && !at::in_parallel_region()) {
       Crew crew(threads);
       at::parallel_for(0, threads, 1, [&](int64_t first, int64_t last) {
         if (first > 0) return crew.serve(at::get_thread_num());
-        const Lead lead(crew, (threads + last - 1) / last);  // of fewer threads than asked for each has several of the range
+        const Lead lead(crew, (threads + last - 1) / last);  // with fewer threads than asked for, each takes several parts of the range
         body();
       });
       return;
@@ -48,20 +48,20 @@ class Crew {
 
   int64_t size() const { return size_; }
 
-  /** What is read after the next `run`. */
+  /** Sets what the step reads after the next `run`. */
   void expect(const Expected& next) { expected_ = next; }
 
   /**
-   * Calls work(0) on this thread and work(1 … size − 1) on the others, but for those that have not begun when work(0) is done: the system may
-   * have given their core to another process for milliseconds. So work(0) has to see to it that nothing is left. Where work throws, the first
-   * exception is thrown here when all threads are done.
+   * Calls work(0) on this thread and work(1 … size − 1) on the others. Calls that have not begun when work(0) is done are skipped, since
+   * the system may have given their core to another process for milliseconds: work(0) must make sure that nothing is left. If a call
+   * throws, the first exception is rethrown here once all threads are done.
    */
   template <typename Work>
   void run(const Work& work) {
     call_ = [](Crew& crew, const void* given, int64_t index) { crew.attempt(*static_cast<const Work*>(given), index); };
     work_ = &work;
     epoch_.store(++count_, std::memory_order_release);
-    led() = nullptr;  // what the work calls has this one thread
+    led() = nullptr;  // what the work calls must not use the crew
     attempt(work, 0);
     led() = this;
     Fetching fetching(expected_, 0, size_);
@@ -71,13 +71,13 @@ class Crew {
   }
 
  private:
-  // What another thread does in the epochs: 2·epoch + 1 while it works in one, 2·epoch when that is closed to it, with its work done or not begun.
-  // What an epoch calls does not change before it is closed to all.
+  // A thread's state in the epochs: 2·epoch + 1 while it works in one; 2·epoch once the epoch is closed to it, with its work done or never
+  // begun. The work of an epoch stays the same until the epoch is closed to all threads.
   class alignas(64) Part {
    public:
-    /** Begins an epoch; false where that is closed. */
+    /** Begins an epoch; false if it is closed. */
     bool begins(int64_t epoch) { return moves(epoch, 2 * epoch + 1); }
-    /** Closes an epoch in which the thread has not begun; false where it has. */
+    /** Closes an epoch in which the thread has not begun; false if it has. */
     bool closes(int64_t epoch) { return moves(epoch, 2 * epoch); }
     void ends(int64_t epoch) { state_.store(2 * epoch, std::memory_order_release); }
     bool isClosed(int64_t epoch) const { return state_.load(std::memory_order_acquire) == 2 * epoch; }
@@ -90,7 +90,7 @@ class Crew {
     }
   };
 
-  // Makes the crew this thread's, and lets the others go at the end, also where the body throws.
+  // Makes this thread the crew's leader. Lets the other threads go at the end, also if the body throws.
   struct Lead {
     Crew& crew;
     Lead(Crew& given, int64_t size) : crew(given) {
@@ -103,7 +103,7 @@ class Crew {
     }
   };
 
-  // Brings the beginning of a thread's part of what is expected into its L2 cache, some lines at a time.
+  // Prefetches the beginning of a thread's part of the expected weights into its L2 cache, some lines at a time.
   struct Fetching {
     static constexpr int64_t kLine = 64, kLines = 8, kMost = 128 << 10;
     const char *at = nullptr, *end = nullptr;
@@ -114,7 +114,7 @@ class Crew {
       at = all.data + begin;
       end = at + std::min(next - begin, kMost);
     }
-    /** False where there is nothing left. */
+    /** False when nothing is left to fetch. */
     bool some() {
       for (int64_t i = 0; i < kLines && at < end; i++, at += kLine) __builtin_prefetch(at, 0, 2);
       return at < end;
@@ -139,7 +139,7 @@ class Crew {
     }
   }
 
-  // An exception must not leave a thread's part: the other threads, and whoever made the region, would wait for it.
+  // An exception must not escape from a thread's part: the other threads and the region's creator would wait for it.
   template <typename Work>
   void attempt(const Work& work, int64_t index) noexcept {
     try {

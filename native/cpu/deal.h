@@ -1,5 +1,5 @@
-// Tasks for all threads. at::parallel_for gives each thread an equal share, and the product then waits for the slowest one: on a shared host
-// one core is slower than the other, now this one and now that.
+// Deals tasks to all threads. at::parallel_for gives each thread an equal share, and the product then waits for the slowest one. On a
+// shared host one core is slower than the other, and which one changes.
 #pragma once
 #include <ATen/Parallel.h>
 
@@ -12,13 +12,13 @@
 
 namespace attune {
 
-/** The tasks that are left of a thread's share. It takes them from the front itself, the others take them from the back. */
+/** The tasks left in a thread's share. The thread takes them from the front, other threads from the back. */
 class Share {
  public:
   void set(int64_t begin, int64_t end) { left.store(pack(begin, end), std::memory_order_relaxed); }
   int64_t size() const { return sizeOf(left.load(std::memory_order_relaxed)); }
 
-  /** Takes up to `count` tasks; false where none is left. */
+  /** Takes up to `count` tasks; false if none is left. */
   bool take(int64_t count, bool fromBack, int64_t& begin, int64_t& end) {
     uint64_t now = left.load(std::memory_order_relaxed);
     while (sizeOf(now) > 0) {
@@ -33,20 +33,20 @@ class Share {
   }
 
  private:
-  alignas(64) std::atomic<uint64_t> left{0};  // where they begin and where they end, in 32 bits each
+  alignas(64) std::atomic<uint64_t> left{0};  // first and last task, in 32 bits each
   static uint64_t pack(int64_t begin, int64_t end) { return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end); }
   static int64_t sizeOf(uint64_t both) { return static_cast<int64_t>(both & 0xFFFFFFFF) - static_cast<int64_t>(both >> 32); }
 };
 
-constexpr int64_t kThreadWork = 65536;  // multiply-adds that are worth a thread
+constexpr int64_t kThreadWork = 65536;  // multiply-adds that justify a thread
 
-/** How many tasks of so many multiply-adds are worth a thread. */
+/** How many tasks of `work` multiply-adds justify a thread. */
 inline int64_t leastTasks(int64_t work) { return std::max<int64_t>(1, kThreadWork / std::max<int64_t>(1, work)); }
 
 /**
- * Calls body(begin, end) for pieces of [0, tasks), on the threads of the crew that this one leads or else on all, or on one where there are fewer
- * than 2·`least` tasks. A thread works through its own share in order, then through the ends of the others'. What a task computes must not
- * depend on who does it.
+ * Calls body(begin, end) for pieces of [0, tasks). It runs on the threads of the crew that this one leads, or on all threads, or on one if
+ * there are fewer than 2·`least` tasks. A thread works through its own share in order, then through the ends of the others'. A task's
+ * result must not depend on the thread that computes it.
  */
 template <typename Body>
 void deal(int64_t tasks, int64_t least, const Body& body) {

@@ -1,7 +1,7 @@
-// Attention of a decoding step on the CPU: each row's new k and v are written to its slot of the cache, and its queries attend to
-// everything in the slot. The RMS norm and the rotation of q and k are done on the way where they are wanted. The cache lies in
-// blocks: position p of a slot is at table[p / block]·block + p % block. Rows may share a slot, several tokens of one sequence: all
-// keys and values are then written first, and a row sees what lies before its own position.
+// Attention of a decoding step on the CPU. Each row's new k and v are written to its slot of the cache, and its queries attend to
+// everything in the slot. The RMS norm and rotation of q and k are applied on the way if requested. The cache lies in blocks: position p of
+// a slot is at table[p / block]·block + p % block. Rows may share a slot (several tokens of one sequence): all keys and values are then
+// written first, and a row sees the positions up to its own.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -15,7 +15,7 @@
 
 namespace attune {
 
-/** C: what the cache holds, T or int8_t codes. */
+/** C: the cache's element type, T or int8_t codes. */
 template <typename T, typename C = T>
 struct DecodeRows {
   int64_t rows, heads, groups, size;
@@ -38,8 +38,7 @@ struct DecodeRows {
   T* out;  // [rows, heads, size]
 };
 
-// One head's q or k: normed where it has a weight, rotated where there are angles. It rounds where attune::rms_norm and
-// attune::rope do.
+// One head's q or k: normalised if there is a weight, rotated if there are angles. It rounds where attune::rms_norm and attune::rope do.
 template <typename T, typename C>
 void prepareHead(const DecodeRows<T, C>& in, int64_t row, const T* source, const T* weight, T* out) {
   const int64_t size = in.size;
@@ -58,7 +57,7 @@ void prepareHead(const DecodeRows<T, C>& in, int64_t row, const T* source, const
   }
 }
 
-/** Numbers as f32: themselves, or in `room`. */
+/** Numbers as f32: themselves, or converted into `room`. */
 template <typename C>
 inline const float* widened(const C* from, int64_t count, float* room) {
 #pragma omp simd
@@ -67,7 +66,7 @@ inline const float* widened(const C* from, int64_t count, float* room) {
 }
 inline const float* widened(const float* from, int64_t, float*) { return from; }
 
-// q·k at one position for four heads or one. The heads' keys are at `places`; the scores of neighbouring heads are `stride` apart.
+// q·k at one position for one head or four. The heads' keys are at `places`; the scores of neighbouring heads are `stride` apart.
 template <int HEADS>
 inline void headDots(const float* q, const float* k, const int64_t* places, int64_t size, float* scores, int64_t stride) {
   const float *queries[HEADS], *keys[HEADS];
@@ -98,7 +97,7 @@ inline void addValue(float w, const float* v, int64_t size, float* sum) {
   for (; i < size; i++) sum[i] = fused(w, v[i], sum[i]);
 }
 
-// Calls body(t, count, place) for each run of neighbouring places of a slot's positions [begin, end); t counts from `begin`.
+// Calls body(t, count, place) for each contiguous run among a slot's positions [begin, end); t counts from `begin`.
 template <typename Body>
 inline void eachRun(const int32_t* table, int64_t block, int64_t begin, int64_t end, Body body) {
   for (int64_t p = begin; p < end;) {
@@ -109,7 +108,7 @@ inline void eachRun(const int32_t* table, int64_t block, int64_t begin, int64_t 
 }
 
 struct DecodeScratch {
-  int64_t longest;  // positions that a row attends to, at most
+  int64_t longest;  // most positions that a row attends to
   std::vector<float> scores, sums, queries;
   std::vector<float> numbers;  // of a position, as f32
   std::vector<int64_t> places;
@@ -136,7 +135,7 @@ void writeRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int64
   }
 }
 
-// Multiplies a head's numbers at the positions [begin, end) of a slot, each by the scale of its position.
+// Multiplies a head's numbers at the positions [begin, end) of a slot, each by its position's scale.
 template <typename T, typename C>
 void multiplyByScales(const DecodeRows<T, C>& in, const c10::BFloat16* scales, const int32_t* table, int64_t group, int64_t begin, int64_t end,
                       float* numbers) {
@@ -146,9 +145,9 @@ void multiplyByScales(const DecodeRows<T, C>& in, const c10::BFloat16* scales, c
   });
 }
 
-// The heads of groups [first, last) of one row. The loop goes position by position with all heads at each, the order in which
-// the cache lies in memory. A step is bound by reading the cache: in order it reads 18 GB/s on a Neoverse-N1, four positions at a
-// time 9 GB/s, with or without prefetching.
+// The heads of groups [first, last) of one row. The loop visits the positions in order and handles all heads at each, as the cache lies in
+// memory. A step is bound by reading the cache: in order it reads 18 GB/s on a Neoverse-N1, four positions at a time 9 GB/s, with or
+// without prefetching.
 template <typename T, typename C>
 void attendRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries,
                DecodeScratch& scratch) {
@@ -198,7 +197,7 @@ void attendRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int6
   for (int64_t i = 0; i < heads * size; i++) out[i] = static_cast<T>(sums[i]);
 }
 
-/** Checks that slots and positions, and the blocks that hold them, are within the cache; contiguous tensors on the CPU. */
+/** Checks that slots, positions and the blocks that hold them are within the cache. Takes contiguous tensors on the CPU. */
 inline void checkPlaces(const at::Tensor& keys, const at::Tensor& tables, const at::Tensor& slots, const at::Tensor& positions) {
   const int64_t blocks = keys.size(0), block = keys.size(1), width = tables.size(1);
   const int64_t *slot = slots.data_ptr<int64_t>(), *position = positions.data_ptr<int64_t>();
@@ -221,7 +220,7 @@ inline bool sharesSlots(const int64_t* slots, int64_t rows) {
   return false;
 }
 
-// One parallel task is a row, or some of a row's groups where there are fewer rows than threads.
+// A parallel task is a row, or some of its groups if there are fewer rows than threads.
 template <typename T, typename C>
 void decodeRows(const DecodeRows<T, C>& in) {
   if (in.rows == 0) return;
@@ -250,7 +249,7 @@ void decodeRows(const DecodeRows<T, C>& in) {
   });
 }
 
-/** The same over a layer's cache, which `in` does not name yet. */
+/** The same over a layer's cache; `in` does not name it yet. */
 template <typename T, typename C>
 void decodeRows(DecodeRows<T, C> in, const CacheLayer& cache) {
   in.keys = cache.keys.data_ptr<C>(), in.values = cache.values.data_ptr<C>();

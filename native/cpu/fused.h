@@ -1,5 +1,5 @@
-// a·b + sum in one rounding, where the CPU has an instruction for it. Loops say it themselves: a compiler that may choose fuses in some
-// shapes of a loop and not in others, and the same sum would then differ between a full tile and its rest, or between two compilers. So
+// a·b + sum in one rounding, if the CPU has an instruction for it. Loops ask for it explicitly: a compiler that may choose fuses some
+// shapes of a loop and not others, and the same sum would then differ between a full tile and the remainder, or between two compilers. So
 // every source that includes this file is compiled with -ffp-contract=off (scripts/build-plan.mjs).
 #pragma once
 

@@ -1,4 +1,4 @@
-// The CPU's own instructions by name. GCC 12 warns about placeholders inside its AVX-512 header (GCC bug 105593).
+// The CPU's own intrinsics. GCC 12 warns about placeholders inside its AVX-512 header (GCC bug 105593).
 #pragma once
 #if defined(__aarch64__)
 #include <arm_neon.h>

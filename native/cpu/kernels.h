@@ -11,8 +11,8 @@
 
 namespace attune {
 
-// e^x to f32 rounding by range reduction and a polynomial (Cephes' coefficients). It has no branches, so the compiler vectorises
-// a loop of it, unlike one of std::exp.
+// e^x to f32 rounding, by range reduction and a polynomial (Cephes' coefficients). It has no branches, so the compiler vectorises a loop
+// over it; it does not vectorise std::exp.
 inline float vexp(float x) {
   const float limited = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
   // adding 1.5·2²³ rounds to an integer and leaves that in the low bits
@@ -43,7 +43,7 @@ inline float dotProduct(const A* a, const B* b, int64_t size) {
   return sum;
 }
 
-/** Rows per parallel task, so that a task is large enough to be worth a thread. */
+/** Rows per parallel task, so that a task is large enough to justify a thread. */
 inline int64_t grain(int64_t workPerRow) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, workPerRow)); }
 
 }  // namespace attune

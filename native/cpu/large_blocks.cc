@@ -1,8 +1,8 @@
-// The memory of large CPU tensors. glibc gives a freed block of some size back to the system at once, which fills it with zeros again, page by
-// page, when it is next asked for: up to a tenth of the processor's time in training. So freed blocks are kept for the next tensors. And they lie in
-// pages of 2 MiB where the system has them: reading weights from pages of 4 KiB, a core has to look up where each one lies.
+// The memory of large CPU tensors. glibc returns freed blocks above a certain size to the system at once, and the system zeroes them again,
+// page by page, on the next allocation: up to a tenth of the processor's time in training. So freed blocks are kept for the next tensors.
+// They lie in pages of 2 MiB if the system has them: with pages of 4 KiB, a core that reads weights spends time on address lookups.
 //
-// Kept and used memory together is never more than the used one was at its peak, and what nobody took for a while goes back.
+// Kept and used memory together never exceed the peak of used memory, and blocks that nobody has taken for a while go back to the system.
 #include "cpu/large_blocks.h"
 
 #include <c10/core/Allocator.h>
@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kLarge = size_t{2} << 20;  // smaller blocks are left to glibc; also the size of a large page
 constexpr auto kPatience = std::chrono::seconds(30);  // longer than a step of training usually takes
 
-// Memory in whole large pages, which begins with one; null where there is none.
+// Memory in whole large pages, aligned to one; null if there is none.
 char* mapLarge(size_t size) {
   const size_t room = size + kLarge;
   void* data = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -45,7 +45,7 @@ inline size_t roundUp(size_t size, size_t to) { return (size + to - 1) / to * to
 
 class LargeBlocks {
  public:
-  /** Null where the system has no memory left. */
+  /** Null if the system has no memory left. */
   void* take(size_t bytes) {
     const size_t size = roundUp(bytes, page);
     const std::lock_guard<std::mutex> lock(mutex);
@@ -70,7 +70,7 @@ class LargeBlocks {
     return keptBytes;
   }
 
-  /** False where the block is not one of these. */
+  /** False if the block is not one of these. */
   bool free(void* data) {
     const std::lock_guard<std::mutex> lock(mutex);
     const auto found = used.find(data);
@@ -87,16 +87,16 @@ class LargeBlocks {
  private:
   struct Kept {
     size_t size;
-    Clock::time_point since;  // when some of it was used last
+    Clock::time_point since;  // when any part of it was last used
   };
-  using Blocks = std::map<char*, Kept>;  // no two of them touch each other
+  using Blocks = std::map<char*, Kept>;  // no two blocks are adjacent
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::mutex mutex;
   Blocks kept;
   std::unordered_map<void*, size_t> used;
   size_t keptBytes = 0, usedBytes = 0, peak = 0;
 
-  /** New memory among the kept; the end where there is none. */
+  /** Adds new memory to the kept blocks; the end if there is none. */
   Blocks::iterator map(size_t size) {
     giveBack([&](const Kept&) { return usedBytes + size + keptBytes > peak; });
     const size_t whole = roundUp(size, kLarge);
@@ -108,7 +108,7 @@ class LargeBlocks {
     return data == nullptr ? kept.end() : keep(data, whole, Clock::now());
   }
 
-  /** Joins a block with its kept neighbours. */
+  /** Merges a block with adjacent kept blocks. */
   Blocks::iterator keep(char* data, size_t size, Clock::time_point now) {
     keptBytes += size;
     auto after = kept.lower_bound(data);
@@ -126,7 +126,7 @@ class LargeBlocks {
     return kept.emplace(data, Kept{size, now}).first;
   }
 
-  /** Gives kept blocks back for as long as `wanted` says so. */
+  /** Gives kept blocks back as long as `wanted` returns true. */
   template <typename Wanted>
   void giveBack(Wanted wanted) {
     for (auto at = kept.begin(); at != kept.end();) {
@@ -152,10 +152,10 @@ void release(void* data) {
   if (data != nullptr && !blocks().free(data)) usual->raw_deallocate(data);
 }
 
-// Without `override`: what is const differs between versions of libtorch, and copy_data is new.
+// Without `override`: the const qualifiers differ between versions of libtorch, and copy_data is new.
 struct LargeBlockAllocator : at::Allocator {
   at::DataPtr allocate(size_t bytes) const {
-    // what is too large for the system is left to the usual allocator's error
+    // a size beyond what the system can have is left to the usual allocator and its error
     void* data = bytes >= kLarge && bytes < (size_t{1} << 46) ? blocks().take(bytes) : nullptr;
     if (data == nullptr) data = usual->raw_allocate(bytes);
     return {data, data, &release, at::Device(at::DeviceType::CPU)};
@@ -170,7 +170,7 @@ struct LargeBlockAllocator : at::Allocator {
 size_t keptLargeBytes() { return blocks().keptNow(); }
 
 void useLargeBlocks() {
-#if !defined(__SANITIZE_ADDRESS__)  // whose own allocator sees what is used after it was freed
+#if !defined(__SANITIZE_ADDRESS__)  // the sanitizer's own allocator detects use after free
   static LargeBlockAllocator allocator;
   if (usual != nullptr) return;
   usual = c10::GetDefaultCPUAllocator();

@@ -1,9 +1,8 @@
 // Attention over packed sequences in f32 on the CPU. One task is the forward or backward of one kv head of one family.
 //
-// A family is a sequence and those that continue it (it is their prefix). Its keys and values are laid out once for the panel
-// products. The keys of a continuing member are put after the prefix's, so that its queries see the two as one sequence. One task
-// adds up all gradients of a family's kv head in the order of its members: it needs no atomics, and the sums do not depend on the
-// number of threads.
+// A family is a sequence and those that continue it (it is their prefix). Its keys and values are laid out once for the panel products. A
+// continuing member's keys come after the prefix's, so its queries see the two as one sequence. One task sums all gradients of a family's
+// kv head in the order of its members: this needs no atomics, and the sums do not depend on the number of threads.
 //
 // Queries are processed in tiles and keys in blocks; panels that the mask hides entirely are skipped.
 #include "ops/packed_attention.h"
@@ -21,7 +20,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kTileRows = 32;  // queries per tile
+constexpr int64_t kTileRows = 32;
 constexpr int64_t kBlockKeys = 128;  // keys per block; a whole number of panels
 
 struct Geometry {
@@ -49,7 +48,7 @@ struct Member {
 
 struct Family {
   std::vector<Member> members;
-  int64_t shared = 0;  // rows of the first member, where others continue it
+  int64_t shared = 0;  // rows of the first member, if others continue it
   int64_t longest = 0;  // most keys that a query may see
   int64_t cost = 0;
 };
@@ -81,7 +80,7 @@ std::vector<Family> familiesOf(const PackedCall& call) {
   return families;
 }
 
-// Runs every (family, kv head) on whichever thread is free. `make` makes a thread's worker.
+// Runs every (family, kv head) on whichever thread is free. `make` creates a thread's worker.
 template <typename Make>
 void eachTask(const std::vector<Family>& families, int64_t groups, Make make) {
   const int64_t tasks = static_cast<int64_t>(families.size()) * groups;
@@ -308,7 +307,7 @@ class BackwardWorker {
     copyBack(dq_.data(), start, rows, head, g_.heads, g_, to_.dq);
   }
 
-  // Turns scores into P and dO·Vᵀ into scale·dS, with 0 at keys that the row does not see (a panel may hold such keys).
+  // Turns scores into P and dO·Vᵀ into scale·dS. Keys that the row does not see get 0 (a panel may hold such keys).
   void rowGradient(int64_t r, int64_t token, int64_t place, int64_t head, float dot, Range block) {
     float *p = scores_.data() + r * kBlockKeys, *ds = changes_.data() + r * kBlockKeys;
     const Range all = visible(place, g_);

@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// The tile of a result, rows × vectors, that fits the registers together with its operands.
+// The tile of a result (rows × vectors) that fits into the registers together with its operands.
 #if defined(__AVX512F__)
 constexpr int kPanelRows = 8, kPanelVectors = 2;
 #elif defined(__AVX2__)

@@ -1,5 +1,5 @@
-// Products with f32 results for every input dtype (f64 for f64). On CUDA, half-precision products write f32 directly where
-// libtorch supports it (2.8 and later).
+// Products with f32 results for every input dtype (f64 for f64). On CUDA, half-precision products write f32 directly if libtorch supports
+// it (2.8 and later).
 #pragma once
 #include <ATen/ATen.h>
 #include <torch/version.h>
@@ -8,11 +8,11 @@ namespace attune {
 
 inline bool isHalf(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
 
-// On the CPU libtorch 1.13 sums bf16 products in bf16 for many shapes (a sum of ones stops at 256), and has no f16 products: there
-// the inputs are converted to f32. libtorch 2.x sums in f32.
+// On the CPU libtorch 1.13 sums bf16 products in bf16 for many shapes (a sum of ones stops at 256) and has no f16 products, so the inputs
+// are converted to f32. libtorch 2.x sums in f32.
 inline bool needsWidening(const at::Tensor& tensor) { return TORCH_VERSION_MAJOR < 2 && isHalf(tensor) && tensor.is_cpu(); }
 
-// The tensor as an exact product can take it.
+// The tensor in a dtype that gives an exact product.
 inline at::Tensor widened(const at::Tensor& tensor) { return needsWidening(tensor) ? tensor.to(at::kFloat) : tensor; }
 
 // a[n, k]·b[k, m]

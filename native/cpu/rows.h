@@ -1,4 +1,4 @@
-// Row-by-row CPU functions that several operators share; contiguous f32 or bf16.
+// Row-wise CPU functions that several operators share; contiguous f32 or bf16.
 #pragma once
 #include <cstdint>
 

@@ -41,7 +41,7 @@ inline Vector fused(const Vector& a, const Vector& b, const Vector& sum) {
 }
 inline Vector fused(const Vector& a, float b, const Vector& sum) { return fused(a, all(b), sum); }
 
-#if defined(__AVX2__)  // where a Quad is no Vector
+#if defined(__AVX2__)  // if a Quad is not a Vector
 inline Quad fused(const Quad& a, float b, const Quad& sum) {
 #if defined(ATTUNE_FUSES)
   return (Quad)_mm_fmadd_ps((__m128)a, _mm_set1_ps(b), (__m128)sum);
@@ -79,7 +79,7 @@ inline float total(const Vector& v) {
 /** max(a, b), lane by lane; b where a is NaN. */
 inline Vector larger(const Vector& a, const Vector& b) { return a > b ? a : b; }
 
-/** The largest of `size` numbers, NaN apart; −∞ where there is none. */
+/** The largest of `size` numbers, ignoring NaN; −∞ if there is none. */
 inline float largest(const float* values, int64_t size) {
   float peak = -__builtin_inff();
   int64_t i = 0;
@@ -95,8 +95,8 @@ inline float largest(const float* values, int64_t size) {
 }
 
 /**
- * e^x to f32 rounding for x ≤ 0 (or slightly above, by rounding); 0 below −87, NaN for NaN. It is 2^k·e^r with an integer k and
- * |r| ≤ ½·ln 2. The polynomial 1 + r + r²·(…) is off by at most 3e-9, and its two halves are independent of each other.
+ * e^x to f32 rounding for x ≤ 0 (or slightly above, by rounding); 0 below −87, NaN for NaN. It is 2^k·e^r with an integer k and |r| ≤ ½·ln
+ * 2. The polynomial 1 + r + r²·(…) is off by at most 3e-9, and its two halves are independent of each other.
  */
 inline Vector exponential(const Vector& x) {
   // adding 1.5·2²³ rounds to an integer and leaves that in the low bits
@@ -106,13 +106,14 @@ inline Vector exponential(const Vector& x) {
   const Vector low = fused(r, 1.6666519642e-1f, all(4.9999994040e-1f));
   const Vector high = fused(square, 1.3814446284e-3f, fused(r, 8.3687910810e-3f, all(4.1668396443e-2f)));
   const Vector p = fused(fused(high, square, low), square, r + 1.0f);
-  // Those bits are added to the exponent of p, which is between √½ and √2. The sum wraps around for negative k: unsigned, where that is defined.
+  // Those bits are added to the exponent of p, which is between √½ and √2. The sum wraps around for negative k, so it is unsigned, where
+  // wrapping is defined.
   return (Vector)(((Bits)p + ((Bits)shifted << 23)) & ~(Bits)(x < -87.0f));
 }
 
 /**
- * `exponentials`, COUNT vectors at a time. All are loaded before any is stored, so that none waits for the one before. Returns where
- * it ended.
+ * `exponentials`, COUNT vectors at a time. All are loaded before any is stored, so that none waits for the one before. Returns the index at
+ * which it stopped.
  */
 template <int COUNT>
 inline int64_t exponentialsFrom(int64_t i, const float* values, int64_t size, float peak, float factor, float* out, Vector (&sums)[2]) {

@@ -1,4 +1,4 @@
-// What the kernels of attention share: where a position of a row lies in the cache, and one head of a new token's q, k or v.
+// Shared by the attention kernels: where a position of a row lies in the cache, and one head of a new token's q, k or v.
 #pragma once
 #include "cuda/numbers.cuh"
 

@@ -1,4 +1,4 @@
-// The machine's instructions that CUDA has no words for: inline assembly is in this file, but for that of one kernel alone (wide/hopper.cuh,
+// Instructions that CUDA C++ cannot express. Inline assembly is in this file, except that of a single kernel (wide/hopper.cuh,
 // sampling/search.cuh, solo/attention.cu, attention/many.cuh, begin/step_begin.cu, vocabulary.cu).
 #pragma once
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Our CUDA kernels (native/cuda/*.cu, compiled where nvcc is found) as functions of ATen tensors.
+// Our CUDA kernels (native/cuda/*.cu, compiled if nvcc is found) as functions of ATen tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 

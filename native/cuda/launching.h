@@ -1,4 +1,4 @@
-// What the files that launch kernels on tensors share.
+// Shared by the files that launch kernels on tensors.
 #pragma once
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAException.h>

@@ -1,4 +1,4 @@
-// What a decoding step's products in f16 and bf16 multiply where a norm comes before them.
+// The operands of a decoding step's products in f16 and bf16 that follow a norm.
 #pragma once
 #include "cuda/product_sums.cuh"
 

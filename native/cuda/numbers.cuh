@@ -1,4 +1,4 @@
-// What our CUDA sources share: three kinds of numbers, vector loads, and launches that overlap with the previous kernel.
+// Shared by our CUDA sources: three kinds of numbers, vector loads, and launches that overlap with the previous kernel.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

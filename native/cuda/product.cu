@@ -1,13 +1,13 @@
-// y = x·Wᵀ for the few rows of a decoding step, fused with the RMS norm of x before it, and after it a bias, adding to y, or
-// silu(gate)·up. The cost is reading W once. So copies of W are under way from before the kernel that computes x has ended until the
-// last tile is multiplied, and everything else happens meanwhile.
+// y = x·Wᵀ for the few rows of a decoding step, fused with the RMS norm of x before it, and after it a bias, adding to y, or silu(gate)·up.
+// The cost is reading W once. So copies of W are in flight from before the end of the kernel that computes x until the last tile is
+// multiplied, and everything else happens meanwhile.
 //
-// Two blocks are on each multiprocessor, all with an equal share of the columns, so there is one wave. A block computes all of its
-// columns, up to 8·TILES, at the same time on tensor cores, so that it reads x once; two blocks of a multiprocessor share x in the L1
-// cache. Each of the block's eight warps takes a share of the inputs, 64 at a time, which are whole lines of W, and has a ring in shared
-// memory that its own lanes fill and empty. Warps wait for each other only to add their sums, always in the same order. Without a gate a
-// cluster of two blocks halves the inputs: then x is read half as often. The norm's 1/√(mean x² + ε) is one number per row and is
-// multiplied in at the end.
+// Two blocks are on each multiprocessor, all with an equal share of the columns, so there is one wave. A block computes all of its columns,
+// up to 8·TILES, at the same time on tensor cores, so that it reads x once; the two blocks of a multiprocessor share x in the L1 cache.
+// Each of the block's eight warps takes a share of the inputs, 64 at a time, which are whole lines of W, and has a ring in shared memory
+// that its own lanes fill and empty. Warps wait for each other only to add their sums, always in the same order. Without a gate, a cluster
+// of two blocks halves the inputs, so x is read half as often. The norm's 1/√(mean x² + ε) is one number per row and is multiplied in at
+// the end.
 #include <algorithm>
 
 #include "cuda/norm_products.cuh"

@@ -1,5 +1,5 @@
-// What the products of a decoding step share, and the end of quantised_product.cu's: a block of eight warps computes 8·TILES columns for
-// ROWS sets of 16 rows, each warp over a share of the inputs.
+// Shared by the products of a decoding step, and the last stage of quantised_product.cu's: a block of eight warps computes 8·TILES columns
+// for ROWS sets of 16 rows, each warp over a share of the inputs.
 #pragma once
 #include "cuda/mma.cuh"
 

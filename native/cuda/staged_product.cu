@@ -1,9 +1,9 @@
-// The products of product.cu where a block's share of W fits into a part of its multiprocessor's shared memory, as for a model of 0.6B
-// parameters. All of it is asked for before x is known, and takes few registers and no more shared memory than it has, so that blocks
-// of the next two kernels are there too and their weights arrive meanwhile. The sums are always added in the same order.
+// The products of product.cu if a block's share of W fits into part of its multiprocessor's shared memory, as for a model of 0.6B
+// parameters. All of it is requested before x is known. A block uses few registers and no more shared memory than it needs, so that blocks
+// of the next two kernels are resident too and their weights arrive meanwhile. The sums are always added in the same order.
 //
-// A warp of its own asks for the weights, some tens of KB at a time: with more under way, x and the end of a kernel, which all others
-// wait for, would queue behind them.
+// A separate warp requests the weights, some tens of KB at a time: with more in flight, x and the end of a kernel, which all others wait
+// for, would queue behind them.
 #include "cuda/norm_products.cuh"
 
 namespace attune {

@@ -1,15 +1,15 @@
 // The logits of a step's few rows: norm(x)·Wᵀ in bf16.
 //
-// The cost is reading W: 311 MB for 151,936 words of a model 1,024 wide. There is one block on each multiprocessor. A warp of its own asks
-// for W through a ring in shared memory, from before x is there until the end: tiles of eight words with all of their inputs, one copy
-// each (with one for each word, asking is what takes longest). The other eight warps hold a share of the inputs of x each. They multiply
+// The cost is reading W: 311 MB for 151,936 words of a model 1,024 wide. There is one block on each multiprocessor. A separate warp
+// requests W through a ring in shared memory, from before x is there until the end: tiles of eight words with all of their inputs, one copy
+// each (with one copy per word, issuing them takes longest). The other eight warps each hold a share of the inputs of x. They multiply
 // every tile and, after eight tiles, add up their sums.
 //
-// µs of a step of 0.6B at 1, 4 and 16 rows, of a program that runs whole steps: 465.5, 508.6 and 700.6; with a norm and cuBLAS 476.8, 519.1 and
-// 714.7. By itself it adds 71 to 73 to the layers, which is 4.3 TB/s.
+// µs of a step of 0.6B at 1, 4 and 16 rows, of a program that runs whole steps: 465.5, 508.6 and 700.6; with a norm and cuBLAS 476.8, 519.1
+// and 714.7. By itself it adds 71 to 73 to the layers, which is 4.3 TB/s.
 //
-// Of a packed W (packed/cells.cuh) a warp puts its cell of a tile together in registers. µs of this kernel at 1 and 16 rows, plain and packed: a
-// model 1,024 wide 69.9 and 54.0, 76.2 and 56.7; 2,560 wide 169.9 and 133.8, 188.5 and 150.2.
+// With a packed W (packed/cells.cuh) a warp assembles its cell of a tile in registers. µs of this kernel at 1 and 16 rows, plain and
+// packed: a model 1,024 wide 69.9 and 54.0, 76.2 and 56.7; 2,560 wide 169.9 and 133.8, 188.5 and 150.2.
 #include "cuda/vocabulary.h"
 
 #include <algorithm>

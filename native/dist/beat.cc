@@ -1,5 +1,5 @@
-// A thread that tells the launcher, twice a second, how far JavaScript's thread is: whatever that one does, the line comes. What the
-// figures mean is decided by the launcher (src/dist/launch/launch.ts).
+// A thread that reports the progress of JavaScript's thread to the launcher twice a second, even if that thread is stuck. The launcher
+// decides what the figures mean (src/dist/launch/launch.ts).
 #include "dist/beat.h"
 
 #include <sys/stat.h>
@@ -24,7 +24,7 @@ namespace {
 
 std::atomic<uint64_t> turns{0};
 
-/** Bytes that the main thread has read and written: a checkpoint on its way to a slow disk is not a hang. */
+/** Bytes that the main thread has read and written: writing a checkpoint to a slow disk is not a hang. */
 uint64_t bytesMoved() {
   std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/io");
   std::string name;
@@ -34,12 +34,12 @@ uint64_t bytesMoved() {
   return sum;
 }
 
-/** What Linux says of the main thread: a machine that has no core for it must not make it look hung. */
+/** What Linux says of the main thread: a machine without a free core must not make it look hung. */
 void readThread(Progress& out) {
   std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The fields after the name, which is in parentheses: the state is the first, the times in user and system mode the 12th and 13th.
+  // The fields after the name in parentheses: the state is the first, the user and system times are the 12th and 13th.
   std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
   std::string field;
   for (int i = 1; i <= 13 && fields >> field; i++) {
@@ -55,20 +55,20 @@ void beat(int pipe) {
     const int length =
         std::snprintf(line, sizeof line, "{\"done\":%llu,\"native\":%s,\"runs\":%s,\"cpu\":%.2f}\n",
                       static_cast<unsigned long long>(at.done), at.isNative ? "true" : "false", at.runs ? "true" : "false", at.cpuSeconds);
-    // Without the launcher nobody would end this rank if another one died.
+    // Without the launcher, nobody would end this rank when another one dies.
     if (write(pipe, line, static_cast<size_t>(length)) < 0 && errno == EPIPE) _exit(1);
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
 }
 
-/** Whether an open file is a pipe or a socket, as the launcher makes, and not one of the process's own three. */
+/** Whether a file descriptor is a pipe or a socket, as the launcher makes, and not one of the process's standard three. */
 bool isPipe(int64_t file) {
   struct stat about;
   if (file <= STDERR_FILENO || file > std::numeric_limits<int>::max() || fstat(static_cast<int>(file), &about) != 0) return false;
   return S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode);
 }
 
-// beatStart(pipe): once per process, into the pipe that the launcher names in the environment. Lines in any other file would harm it.
+// beatStart(pipe): once per process. The launcher names the pipe in the environment; lines in any other file would damage it.
 napi_value beatStart(napi_env env, Args& args) {
   static std::atomic<bool> started{false};
   const int64_t pipe = toInt(env, args[0]);

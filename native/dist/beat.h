@@ -6,13 +6,13 @@
 
 namespace attune {
 
-/** How far JavaScript's thread is. */
+/** The progress of JavaScript's thread. */
 struct Progress {
   /** Grows with turns of the event loop, native calls and bytes read or written. */
   uint64_t done = 0;
   /** Whether the thread is inside a native call, which may take its time. */
   bool isNative = false;
-  /** Whether it runs or waits for a core; not where it sleeps. */
+  /** Whether it runs or waits for a core; false if it sleeps. */
   bool runs = true;
   double cpuSeconds = 0;
 };

@@ -1,4 +1,4 @@
-// c10d's headers of this libtorch, under one name each: in 1.13 a backend is a ProcessGroup, in 2.x a Backend.
+// The headers of this libtorch's c10d, under one set of names: in 1.13 a backend is a ProcessGroup, in 2.x a Backend.
 #pragma once
 #define USE_C10D_GLOO 1
 #include "dist/gloo/gloo/algorithm.h"

@@ -1,7 +1,6 @@
-// Collectives of our own over c10d's backends, the same on libtorch 1.13 and 2.x. The functional operators of 2.x
-// (_c10d_functional) end in a wait on the calling thread, which is JavaScript's; here the group's thread waits, counts, and
-// tells who is missing. Gloo's reduce-scatter is all-to-all and a sum in the order of ranks: 1.13's Gloo has none, and sums in a
-// fixed order give the same bits every time.
+// Our own collectives over c10d's backends, the same on libtorch 1.13 and 2.x. The functional operators of 2.x (_c10d_functional) wait on
+// the calling thread, which is JavaScript's; here the group's thread waits, counts, and reports missing ranks. Gloo's reduce-scatter is an
+// all-to-all and a sum in the order of ranks: the Gloo of 1.13 has none, and a fixed order gives the same bits every time.
 #ifdef ATTUNE_C10D
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
@@ -26,7 +25,7 @@ int64_t microseconds(Clock::time_point time) {
 
 std::string progressKey(int rank) { return "at/" + std::to_string(rank); }
 
-/** Where the other ranks are, for a collective that did not end well. */
+/** Where the other ranks are, for the error of a failed collective. */
 std::string whoIsMissing(Group& group, int64_t number) {
   std::ostringstream missing;
   try {
@@ -53,7 +52,7 @@ std::string whoIsMissing(Group& group, int64_t number) {
   return "Every rank had begun it: one has died since, or the network has failed.";
 }
 
-/** The first line of a backend's message, without the file and line that Gloo puts in front and the advice that it puts behind. */
+/** The first line of a backend's message, without the file and line that Gloo puts before it and the advice that it puts after it. */
 std::string cause(const std::string& message) {
   std::string line = message.substr(0, message.find('\n'));
   const auto end = line.rfind("] ");
@@ -69,7 +68,7 @@ void await(Group& group, const Started& work) {
     work->wait(group.timeout);
     return;
   }
-  // NCCL's wait only makes the stream wait. The host waits here, so that a limit holds.
+  // NCCL's wait only makes the stream wait. The host waits here, so that the time limit holds.
   const auto begun = Clock::now();
   for (auto pause = std::chrono::microseconds(20); !work->isCompleted(); pause = std::min(pause * 2, std::chrono::microseconds(1000))) {
     if (Clock::now() - begun > group.timeout) throw std::runtime_error("timed out");
@@ -78,7 +77,7 @@ void await(Group& group, const Started& work) {
   work->wait();
 }
 
-/** Runs a collective on the lane's thread: says where this rank is, waits, and puts an error into words. */
+/** Runs a collective on the lane's thread: publishes this rank's progress, waits, and words the error. */
 Answer perform(Group& group, const std::string& operation, const Tensors& tensors, const std::function<void()>& body) {
   const int64_t number = ++group.begun;
   const auto begun = Clock::now();
@@ -124,9 +123,9 @@ void backendAllReduce(Group& group, Tensors tensors, c10d::ReduceOp::RedOpType o
   await(group, group.backend->allreduce(tensors, options));
 }
 
-/** Smaller sums are not worth two meetings of the ranks. */
+/** For smaller sums, meeting the other ranks twice costs more than it saves. */
 constexpr int64_t kSharedFrom = 1 << 14;
-/** Smaller sums are not worth asking where they are zero. */
+/** For smaller sums, finding the zero blocks costs more than it saves. */
 constexpr int64_t kSparseFrom = 1 << 20;
 
 /** The sum of f32 tensors on CPUs. */
@@ -197,7 +196,7 @@ void check(bool holds, const std::string& operation, const char* what) {
   if (!holds) throw ArgumentError(operation + ": " + what);
 }
 
-/** Input and output of a collective between which elements move. */
+/** Checks the input and output of a collective that moves elements from one to the other. */
 void checkPair(const std::string& operation, const Tensors& tensors, int64_t outputs, int64_t inputs, int size) {
   check(tensors.size() == 2, operation, "takes an output and an input");
   const auto &output = tensors[0], &input = tensors[1];

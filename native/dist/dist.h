@@ -1,4 +1,4 @@
-// PyTorch's c10d: stores, process groups and their collectives. Where this libtorch has no c10d, only `distInfo` is there.
+// PyTorch's c10d: stores, process groups and their collectives. If this libtorch has no c10d, only `distInfo` is there.
 #pragma once
 #include "door/door.h"
 

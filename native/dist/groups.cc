@@ -18,7 +18,7 @@ std::unordered_map<int64_t, std::unique_ptr<Group>>& groups() {
 }
 int64_t nextGroup = 1;
 
-/** Collectives that a program waits for by blocking (`groupStart`, `groupJoin`). */
+/** Collectives that the program waits for by blocking (`groupStart`, `groupJoin`). */
 std::unordered_map<int64_t, std::shared_future<std::string>>& started() {
   static auto* table = new std::unordered_map<int64_t, std::shared_future<std::string>>();
   return *table;
@@ -47,7 +47,7 @@ c10::intrusive_ptr<Backend> makeNccl([[maybe_unused]] const StorePointer& store,
 #endif
 }
 
-/** The memory that all ranks share, if every one of them sees that of all others. */
+/** The memory that all ranks share; null unless every rank can open every other's. */
 std::unique_ptr<SharedMemory> openMemory(Group& group) {
   const auto key = [](int rank) { return "memory/" + std::to_string(rank); };
   SharedMemory::Letters letters;
@@ -66,7 +66,7 @@ std::unique_ptr<SharedMemory> openMemory(Group& group) {
 }
 
 // groupMake(store, backend, name, rank, size, timeoutMs, host, oneMachine): a promise of the group's number. `host` is this machine's
-// address for Gloo; empty for the one that its own name stands for. `oneMachine`: all ranks are on this machine.
+// address for Gloo; if empty, the machine's own name is resolved. `oneMachine`: all ranks are on this machine.
 napi_value groupMake(napi_env env, Args& args) {
   StoreEntry& entry = storeAt(toInt(env, args[0]));
   const std::string backend = toString(env, args[1]);
@@ -105,14 +105,14 @@ Call callOf(napi_env env, Args& args) {
   return {group, collectiveTask(group, toString(env, args[1]), std::move(tensors), static_cast<int>(toInt(env, args[3])))};
 }
 
-// groupRun(group, operation, tensors, root): a promise that is kept when the collective is done on this rank.
+// groupRun(group, operation, tensors, root): a promise that is settled when the collective is done on this rank.
 napi_value groupRun(napi_env env, Args& args) {
   Call call = callOf(env, args);
   return call.group.lane->submit(env, std::move(call.task));
 }
 
-// groupStart(…) begins the same without a promise; groupJoin(ticket) blocks until it is done. For code that cannot await
-// within a forward pass.
+// groupStart(…) starts the same without a promise; groupJoin(ticket) blocks until it is done. For code inside a forward pass, which cannot
+// await.
 napi_value groupStart(napi_env env, Args& args) {
   Call call = callOf(env, args);
   auto done = std::make_shared<std::promise<std::string>>();
@@ -122,7 +122,7 @@ napi_value groupStart(napi_env env, Args& args) {
   return fromInt(env, ticket);
 }
 
-// groupFlush(group): a promise that is kept when everything begun before is done, well or not.
+// groupFlush(group): a promise that is kept when all earlier work is done, failed or not.
 napi_value groupFlush(napi_env env, Args& args) {
   return groupAt(toInt(env, args[0])).lane->submit(env, []() { return Answer::none(); });
 }
@@ -137,8 +137,8 @@ napi_value groupJoin(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// groupTrace(group, on): [operation, bytes, begin, end] of the collectives since the last call, in microseconds of the monotonic clock,
-// if the last call has asked for them.
+// groupTrace(group, on): [operation, bytes, begin, end] of the collectives since the last call, in microseconds of the monotonic clock, if
+// the last call turned tracing on.
 napi_value groupTrace(napi_env env, Args& args) {
   Group& group = groupAt(toInt(env, args[0]));
   std::vector<Group::Span> spans;
@@ -156,7 +156,7 @@ napi_value groupTrace(napi_env env, Args& args) {
 
 napi_value groupSeconds(napi_env env, Args& args) { return fromDouble(env, groupAt(toInt(env, args[0])).busySeconds.load()); }
 
-// groupMemory(group): whether its ranks add up in memory that they share.
+// groupMemory(group): whether its ranks sum in shared memory.
 napi_value groupMemory(napi_env env, Args& args) { return fromBool(env, groupAt(toInt(env, args[0])).memory != nullptr); }
 
 }  // namespace

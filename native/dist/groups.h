@@ -12,10 +12,10 @@ struct Group {
   int size = 1;
   bool nccl = false;
   std::chrono::milliseconds timeout{0};
-  /** A client of its own: it tells how far each rank is, for messages. */
+  /** The group's own client: it publishes each rank's progress, for error messages. */
   StorePointer store;
   c10::intrusive_ptr<Backend> backend;
-  /** Of ranks that are all on one machine and see one another's memory; null otherwise. */
+  /** For ranks that are all on one machine and can open one another's memory; else null. */
   std::unique_ptr<SharedMemory> memory;
   /** Collectives begun so far. Touched on the lane's thread only. */
   int64_t begun = 0;
@@ -23,7 +23,7 @@ struct Group {
   std::atomic<double> busySeconds{0};
   std::unique_ptr<Lane> lane;
 
-  /** When collectives ran, where somebody asks for it. */
+  /** When a collective ran; recorded if tracing is on. */
   struct Span {
     std::string operation;
     int64_t bytes, begin, end;
@@ -34,7 +34,7 @@ struct Group {
 };
 
 Group& groupAt(int64_t id);
-/** The work of a collective, to be done on the group's lane. Throws where the tensors do not fit it. */
+/** The work of a collective, for the group's lane. Throws if the tensors do not fit it. */
 Task collectiveTask(Group& group, const std::string& operation, std::vector<at::Tensor> tensors, int root);
 std::vector<Export> groupExports();
 

@@ -18,7 +18,7 @@ struct Lane::Item {
   std::string error;
 };
 
-// Shared with the thread, and never destroyed while it runs: at exit a peer that is gone may keep it waiting.
+// Shared with the thread and never destroyed while it runs: at exit, a missing peer may keep it waiting.
 struct Lane::State {
   std::mutex mutex;
   std::condition_variable wake;
@@ -87,7 +87,7 @@ void Lane::loop(std::shared_ptr<State> state) {
     } catch (...) {
       item->error = "unknown native error";
     }
-    item->task = nullptr;  // lets go of its tensors
+    item->task = nullptr;  // frees its tensors
     if (item->deferred == nullptr) {
       if (item->done) item->done(item->error);
       delete item;

@@ -1,5 +1,5 @@
-// A lane: one thread that does blocking work in the order in which it was handed in, and settles a JavaScript promise for each
-// piece. The event loop stays free meanwhile.
+// A lane: one thread that does blocking work in the order of submission and settles a JavaScript promise for each piece. The event loop
+// stays free meanwhile.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -12,7 +12,7 @@
 
 namespace attune {
 
-/** What a piece of work gives back to JavaScript: nothing, a number or a text. */
+/** The result of a piece of work for JavaScript: nothing, a number or a text. */
 struct Answer {
   enum class Kind { nothing, number, text } kind = Kind::nothing;
   double number = 0;
@@ -28,9 +28,9 @@ using Task = std::function<Answer()>;
 class Lane {
  public:
   Lane(napi_env env, const std::string& name);
-  /** A promise of the work's answer; its error is the work's exception. Only on JavaScript's thread. */
+  /** A promise of the work's answer, rejected with the work's exception. Only on JavaScript's thread. */
   napi_value submit(napi_env env, Task task);
-  /** Hands work in from any thread, without a promise; `done` is called on the lane's thread with an error's text, or empty. */
+  /** Submits work from any thread, without a promise; `done` is called on the lane's thread with an error's text, or an empty one. */
   void post(Task task, std::function<void(const std::string&)> done);
 
  private:

@@ -1,5 +1,5 @@
-// Weights that come and go: a parameter keeps its handle, shape and gradient while its memory is lent to it by a gathered
-// buffer, or taken away. Views of the parameter share its storage, so that they come and go with it.
+// Weights that come and go: a parameter keeps its handle, shape and gradient while a gathered buffer lends it memory, or while it has none.
+// Views of the parameter share its storage, so they come and go with it.
 #include "dist/storage.h"
 
 #include <ATen/ATen.h>
@@ -12,7 +12,7 @@
 namespace attune {
 namespace {
 
-/** How many parameters each storage lends memory to. Its own must stay where it is as long as one does. */
+/** How many parameters each storage lends memory to. While it lends, its own memory must not move. */
 class Loans {
  public:
   void begin(c10::StorageImpl* lender) {
@@ -39,7 +39,7 @@ Loans& loans() {
   return *all;
 }
 
-/** Ends a loan. A lent storage holds the lender's storage, whatever becomes of the lender's tensors. */
+/** Ends a loan. A loan holds the lender's storage, so it outlives the lender's tensors. */
 void endLoan(void* held) {
   auto* lender = static_cast<c10::Storage*>(held);
   loans().end(lender->unsafeGetStorageImpl());
@@ -50,10 +50,10 @@ void checkPlain(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || !tensor.has_storage()) throw ArgumentError("memory comes and goes for dense tensors only");
 }
 
-/** The parameter's storage, made its own first where it is a part of another (a mapped file, a view). */
+/** The parameter's storage. If it is part of another one (a mapped file, a view), the parameter first gets its own. */
 c10::StorageImpl* ownStorage(at::Tensor parameter) {
   const auto bytes = static_cast<size_t>(parameter.numel()) * parameter.element_size();
-  // Dropped storages have no bytes and are the parameter's own already.
+  // Dropped storages have no bytes and already belong to the parameter.
   const size_t held = parameter.storage().nbytes();
   if (parameter.storage_offset() != 0 || !parameter.is_contiguous() || (held != 0 && held != bytes)) {
     if (held == 0) throw ArgumentError("this is a part of a tensor whose memory was taken away");
@@ -64,7 +64,7 @@ c10::StorageImpl* ownStorage(at::Tensor parameter) {
   return storage;
 }
 
-// storageLend(parameter, buffer, byteOffset): the parameter's memory is that part of the buffer, which stays alive for it.
+// storageLend(parameter, buffer, byteOffset): that part of the buffer becomes the parameter's memory; the buffer stays alive for it.
 napi_value storageLend(napi_env env, Args& args) {
   const at::Tensor parameter = toTensor(env, args[0]);
   const at::Tensor buffer = toReadable(env, args[1]);
@@ -86,12 +86,12 @@ napi_value storageLend(napi_env env, Args& args) {
   void* at = static_cast<char*>(buffer.data_ptr()) + offset;
   storage->set_data_ptr(c10::DataPtr(at, new c10::Storage(buffer.storage()), endLoan, buffer.device()));
   storage->set_nbytes(static_cast<size_t>(bytes));
-  // Whoever keeps results of the old values (the sampler's cache) looks at the count of writes.
+  // Caches of results of the old values (the sampler's) compare the count of writes.
   parameter.unsafeGetTensorImpl()->bump_version();
   return undefined(env);
 }
 
-// storageDrop(parameter): frees the parameter's memory and keeps its shape. Until memory is lent to it, nothing may read it.
+// storageDrop(parameter): frees the parameter's memory and keeps its shape. Nothing may read it until memory is lent to it.
 napi_value storageDrop(napi_env env, Args& args) {
   const at::Tensor parameter = toTensor(env, args[0]);
   checkPlain(parameter);

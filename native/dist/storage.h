@@ -1,4 +1,4 @@
-// Memory of tensors that is lent to them and taken away.
+// Lends memory to tensors and takes it away.
 #pragma once
 #include "door/door.h"
 

@@ -31,8 +31,8 @@ int64_t newEntry(napi_env env) {
 }
 
 /**
- * c10d logs whatever it throws, and every try to connect: raw lines beside our own words. While a store is opened nothing is logged, and
- * no warnings afterwards (a store that is lost is one). TORCH_CPP_LOG_LEVEL leaves all as it is.
+ * c10d logs every exception it throws and every attempt to connect: raw lines beside our own messages. Nothing is logged while a store is
+ * opened, and no warnings afterwards (a lost store is one). If TORCH_CPP_LOG_LEVEL is set, nothing is changed.
  */
 class Quiet {
  public:
@@ -54,7 +54,7 @@ class Quiet {
   }
 };
 
-/** The store of an entry whose opening has succeeded. */
+/** The store of an entry; throws if opening it failed. */
 StorePointer opened(StoreEntry& entry) {
   if (!entry.store) throw ArgumentError("the store is not open");
   return entry.store;
@@ -106,8 +106,8 @@ napi_value storeSet(napi_env env, Args& args) {
   });
 }
 
-// storeGet(store, key): the value, or nothing where nobody has set it. Waiting is left to JavaScript, which asks again: a wait
-// inside c10d's client would keep every other question of this process waiting too.
+// storeGet(store, key): the value, or nothing if nobody has set it. JavaScript does the waiting by asking again: a wait inside c10d's
+// client would block every other request of this process.
 napi_value storeGet(napi_env env, Args& args) {
   StoreEntry& entry = storeAt(toInt(env, args[0]));
   const std::string key = toString(env, args[1]);
@@ -126,7 +126,7 @@ napi_value storeAdd(napi_env env, Args& args) {
   return entry.lane->submit(env, [&entry, key, amount]() { return Answer::of(static_cast<double>(opened(entry)->add(key, amount))); });
 }
 
-// storeClose(store): leaves it; once more does nothing.
+// storeClose(store): leaves it. Closing it again does nothing.
 napi_value storeClose(napi_env env, Args& args) {
   StoreEntry& entry = storeAt(toInt(env, args[0]));
   return entry.lane->submit(env, [&entry]() {
@@ -135,8 +135,10 @@ napi_value storeClose(napi_env env, Args& args) {
   });
 }
 
-/** Hands work in and blocks until it is done: for a process that ends, which can await nothing. Not longer than the limit: a store that is
- * stopped never answers. */
+/**
+ * Submits work and blocks until it is done: an ending process cannot await. Waits no longer than the limit, since a stopped store never
+ * answers.
+ */
 void doBlocking(StoreEntry& entry, Task task, double seconds) {
   const NativeCall working;
   auto done = std::make_shared<std::promise<void>>();

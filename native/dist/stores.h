@@ -10,7 +10,7 @@ struct StoreEntry {
   std::unique_ptr<Lane> lane;
 };
 
-/** Connects to a store, or serves one. Throws what went wrong, and logs nothing. */
+/** Connects to a store, or serves one. Throws if that fails, and logs nothing. */
 StorePointer openTcpStore(const std::string& host, const c10d::TCPStoreOptions& options);
 StoreEntry& storeAt(int64_t id);
 std::vector<Export> storeExports();

@@ -1,7 +1,7 @@
-// Ranks that watch one another, for whoever started them without `attune launch`: each writes a sign of life into the store twice a
-// second, rank 0 reads everybody's and the others rank 0's. A rank that gives none for the limit (it was stopped, its machine is gone),
-// or whose JavaScript stands still for that long by the launcher's rule (src/dist/launch/launch.ts), is named in the store, and every rank ends.
-// All of it runs on threads of its own: JavaScript's may be inside a collective that waits for the rank that hangs.
+// Ranks that watch one another, for programs started without `attune launch`. Each writes a sign of life into the store twice a second;
+// rank 0 reads everybody's, and the others read rank 0's. A rank is named in the store, and every rank ends, if it gives no sign for the
+// limit (it was stopped, or its machine is gone), or if its JavaScript makes no progress for that long by the launcher's rule
+// (src/dist/launch/launch.ts). All of it runs on threads of its own: JavaScript's may be inside a collective that waits for the hung rank.
 #ifdef ATTUNE_C10D
 #include "dist/watch.h"
 
@@ -35,15 +35,15 @@ struct Watch {
   c10d::TCPStoreOptions options;
   int rank = 0, size = 1;
   double limit = 0;
-  /** Between two signs of life; longer in large worlds, whose signs rank 0 reads one by one. */
+  /** Seconds between two signs of life; longer in large worlds, whose signs rank 0 reads one by one. */
   double period = 0.5;
   std::mutex mutex;
   std::condition_variable wake;
   int64_t rounds = 0;
-  /** Asked to say that this rank ends well; and that nothing more will be said. */
+  /** isEnding: this rank has to say that it ends well. isOver: nothing more will be said. */
   bool isEnding = false, isOver = false;
 
-  /** A machine that stood still as a whole makes nobody look hung: whoever judges must have been awake meanwhile. */
+  /** If a whole machine stood still, its ranks must not judge others as hung: the judge must have been awake meanwhile. */
   int64_t enoughRounds() const { return std::max<int64_t>(2, static_cast<int64_t>(limit / period / 2)); }
 };
 
@@ -53,7 +53,7 @@ std::shared_ptr<Watch>& current() {
   return *watch;
 }
 
-/** Something that ought to change, and when it last did. */
+/** A value that should keep changing, and when it last did. */
 class Pulse {
  public:
   void see(const std::string& value, int64_t round) {
@@ -134,7 +134,7 @@ class Rounds {
   [[noreturn]] void declare(int rank, const std::string& why) {
     const std::string message = "Rank " + std::to_string(rank) + " hangs: " + why + ". All ranks end.";
     put(hungKey, message);
-    // The store may end with this process: the others read it first.
+    // The store may end with this process: the others get time to read it first.
     std::this_thread::sleep_for(std::chrono::duration<double>(2 * watch_->period));
     endProcess(message);
   }
@@ -162,7 +162,7 @@ class Rounds {
   Progress atProgress_;
 };
 
-/** Where rank 0 is stopped, so is its store, and a question to it never returns: this thread sees that. */
+/** If rank 0 is stopped, so is its store, and a request to it never returns. This thread detects that. */
 void judgeStore(const std::shared_ptr<Watch>& watch) {
   Pulse pulse;
   for (int64_t tick = 0;; tick++) {
@@ -185,7 +185,7 @@ void watchAll(const std::shared_ptr<Watch>& watch) {
     std::thread(judgeStore, watch).detach();
     rounds.run();
   } catch (const std::exception&) {
-    // Rank 0 is gone, and its store with it: whoever still needs the others is told by its collectives.
+    // Rank 0 is gone, and its store with it: collectives report that to ranks that still need the others.
   }
   std::lock_guard<std::mutex> lock(watch->mutex);
   watch->isOver = true;
@@ -193,7 +193,7 @@ void watchAll(const std::shared_ptr<Watch>& watch) {
 }
 
 // watchStart(host, port, prefix, rank, size, limit in seconds): once per process, when all ranks are there. Returns when the first sign of
-// life is in the store: from then on the others expect more.
+// life is in the store; from then on the others expect more.
 napi_value watchStart(napi_env env, Args& args) {
   auto watch = std::make_shared<Watch>();
   watch->host = toString(env, args[0]);
@@ -211,7 +211,7 @@ napi_value watchStart(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// watchStop(): tells the others that this rank ends. Waits two seconds at most: the store may be stopped.
+// watchStop(): tells the others that this rank ends. Waits two seconds at most, since the store may be stopped.
 napi_value watchStop(napi_env env, Args&) {
   const std::shared_ptr<Watch> watch = current();
   if (!watch) return undefined(env);

@@ -1,4 +1,4 @@
-// What an operator's schema says of one argument, in the form that the conversions from JavaScript need.
+// What an operator's schema says of one argument, in the form that conversions from JavaScript need.
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -17,7 +17,7 @@ struct Argument {
   bool list = false, optional = false, optionalElements = false, kwargOnly = false;
   int32_t length = 0;  // of a fixed-size list such as int[2], which also takes one number for all elements; else 0
   bool written = false;  // the operator changes it
-  SizeCheck check = nullptr;  // of a list of integers that libtorch does not check (endless.h)
+  SizeCheck check = nullptr;  // for a list of integers that libtorch does not check (endless.h)
   std::string type;  // as the schema writes it
   std::shared_ptr<c10::IValue> fallback;  // the schema's default
   c10::TypePtr elementType;

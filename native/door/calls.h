@@ -1,4 +1,4 @@
-// Whether JavaScript's thread is inside a native call, and how many it has made: signs of life for whoever watches the process.
+// Whether JavaScript's thread is inside a native call, and how many calls it has made: signs of life for the hang detectors.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace attune {
 inline std::atomic<int> nativeDepth{0};
 inline std::atomic<uint64_t> nativeCalls{0};
 
-/** Marks a call that may take long. JavaScript's thread alone counts, so that no locked addition is needed. */
+/** Marks a call that may take long. Only JavaScript's thread counts, so no atomic addition is needed. */
 struct NativeCall {
   NativeCall() {
     nativeCalls.store(nativeCalls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// CUDA, where libtorch has it: synchronisation, memory figures, streams, graphs. Without it `cudaCount` is 0 and the other functions
-// throw an error that says so.
+// CUDA, if libtorch has it: synchronisation, memory figures, streams, graphs. Without it `cudaCount` is 0, and the other functions throw an
+// error that says so.
 #include "door/calls.h"
 #include "door/handles.h"
 
@@ -41,8 +41,8 @@ napi_value cudaDevice(napi_env env, Args& args) {
 }
 
 /**
- * Whether a graph is being captured, one at a time in the whole process. The driver then refuses to wait, to free memory and to
- * destroy graphs, and a refusal of its own spoils the capture: so we refuse first.
+ * Whether a graph is being captured; only one can be in the whole process. The driver then refuses to wait, to free memory and to destroy
+ * graphs, and its refusal invalidates the capture: so we refuse first.
  */
 bool capturing = false;
 
@@ -78,7 +78,7 @@ napi_value cudaEmptyCache(napi_env env, Args&) {
   return undefined(env);
 }
 
-/** An event that is destroyed even where something throws. */
+/** An event that is destroyed even if something throws. */
 struct Event {
   cudaEvent_t event = nullptr;
   Event() { C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
@@ -124,7 +124,7 @@ napi_value cudaStreamWait(napi_env env, Args& args) {
   return undefined(env);
 }
 
-/** made → (graphBegin) capturing → (graphEnd) ready. What libtorch could not begin or end is failed for good. */
+/** made → (graphBegin) capturing → (graphEnd) ready. A graph that libtorch could not begin or end is failed for good. */
 enum class Stage { made, capturing, ready, failed };
 
 /** A graph with its device, which must be the current one during capture, and the stream that was captured. */
@@ -152,7 +152,7 @@ napi_value graphMake(napi_env env, Args& args) {
   return fromInt(env, static_cast<int64_t>(graphs().size()) - 1);
 }
 
-/** Runs the beginning or the end of a capture. A graph that fails in it is `failed`, otherwise at `next`. */
+/** Runs the beginning or the end of a capture. The graph becomes `failed` if that throws, else `next`. */
 template <typename Work>
 void step(DeviceGraph& graph, Stage next, Work work) {
   graph.stage = Stage::failed;
@@ -162,9 +162,9 @@ void step(DeviceGraph& graph, Stage next, Work work) {
   capturing = next == Stage::capturing;
 }
 
-// graphBegin(graph, shareWith | −1): graphs that never run at the same time may share one memory pool. Everything that libtorch
-// would refuse is refused here first: it registers the graph with the random generator before it looks, so that a refused begin
-// would leave a generator that takes itself for captured, or a graph whose destructor throws and ends the process.
+// graphBegin(graph, shareWith | −1): graphs that never run at the same time may share one memory pool. Everything that libtorch would
+// refuse is refused here first. libtorch registers the graph with the random generator before it checks, so a refused begin would leave a
+// generator that believes it is being captured, or a graph whose destructor throws and ends the process.
 napi_value graphBegin(napi_env env, Args& args) {
   DeviceGraph& graph = graphAt(env, args[0]);
   DeviceGraph* share = toInt(env, args[1]) == -1 ? nullptr : &graphAt(env, args[1]);
@@ -186,8 +186,8 @@ napi_value graphBegin(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// Ends the capture whatever stream is current now. If what was queued cannot be captured, the graph is of no use, and another one
-// can be captured.
+// Ends the capture, whatever stream is current now. If the queued work cannot be captured, the graph is of no use, but another one can be
+// captured.
 napi_value graphEnd(napi_env env, Args& args) {
   DeviceGraph& graph = graphAt(env, args[0]);
   if (graph.stage != Stage::capturing) throw ArgumentError("the graph is not being captured: its capture cannot end");
@@ -209,7 +209,7 @@ napi_value graphFree(napi_env env, Args& args) {
   DeviceGraph& graph = graphAt(env, args[0]);
   if (graph.stage == Stage::capturing || graph.stage == Stage::ready) refuseDuringCapture("a captured graph cannot be freed");
   auto& place = graphs()[toInt(env, args[0])];
-  // The allocator and the generator may still point to a graph that failed, and its destructor may throw: it is never destroyed.
+  // The allocator and the generator may still refer to a failed graph, and its destructor may throw: it is never destroyed.
   if (graph.stage == Stage::failed) (void)place.release();
   place.reset();
   return undefined(env);

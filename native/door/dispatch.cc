@@ -1,6 +1,6 @@
-// Every ATen operator through one door. `resolve` looks an operator up in the c10 dispatcher and reads its schema once;
-// `call` converts the arguments by that schema, fills in defaults, calls the operator boxed and wraps what it returns.
-// `callDirect` is the shorter way for plain arguments of operators with a common signature (direct.h).
+// Every ATen operator through one door. `resolve` looks an operator up in the c10 dispatcher and reads its schema once; `call` converts the
+// arguments by that schema, fills in defaults, calls the operator boxed and wraps the results. `callDirect` is the faster way for plain
+// arguments of operators with a common signature (direct.h).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -27,12 +27,12 @@ using StackCheck = void (*)(const c10::FunctionSchema&, const torch::jit::Stack&
 struct Operator {
   c10::OperatorHandle handle;
   std::vector<Argument> arguments;
-  std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
-  StackCheck check = nullptr;  // of all arguments together
+  std::vector<int> returnsArgument;  // per return: the index of the argument it is (in-place and out= ops), or -1
+  StackCheck check = nullptr;  // checks all arguments together
   std::unique_ptr<const DirectCall> direct = nullptr;  // null: boxed only
 };
 
-// A deque, because references must stay valid when a getter of the caller resolves another operator during a call.
+// A deque, because references must stay valid when a caller's getter resolves another operator during a call.
 std::deque<Operator>& operators() {
   static auto* list = new std::deque<Operator>();
   return *list;
@@ -142,8 +142,8 @@ IValue typedList(napi_env env, const std::vector<napi_value>& items, Read read) 
   return IValue(std::move(list));
 }
 
-// The items of a list. libtorch's kernels read two elements of an int[2] whatever its length, so the length is checked here: one
-// number is repeated, and an empty list is allowed only where it is the default (a pool's stride).
+// The items of a list. libtorch's kernels read two elements of an int[2] whatever its length, so the length is checked here: one number is
+// repeated, and an empty list is allowed only if it is the default (a pool's stride).
 std::vector<napi_value> itemsOf(napi_env env, napi_value value, const Argument& argument) {
   if (argument.length == 0) return elements(env, value);
   std::vector<napi_value> items = isArray(env, value) ? elements(env, value) : std::vector<napi_value>{value};
@@ -281,7 +281,7 @@ const Operator& operatorAt(napi_env env, napi_value value) {
 }
 
 // Calls the operator. One result is returned as it is, several as an array. A result that is one of the arguments (in-place and out=
-// operators) is returned as undefined: the caller already holds it.
+// operators) is returned as undefined, since the caller already holds it.
 napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
   if (op.check != nullptr) op.check(op.handle.schema(), stack);
   const std::vector<int>& returns = op.returnsArgument;
@@ -293,7 +293,7 @@ napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
   return stack.empty() ? undefined(env) : arrayOf(env, out);
 }
 
-// call(id, ...arguments by position). Arguments that are not given take the schema's defaults.
+// call(id, ...arguments by position). Omitted arguments take the schema's defaults.
 napi_value call(napi_env env, Args& args) {
   const Operator& op = operatorAt(env, args[0]);
   const size_t given = args.count - 1, wanted = op.arguments.size();
@@ -306,7 +306,7 @@ napi_value call(napi_env env, Args& args) {
 
 double* frame = nullptr;
 
-// useFrame(Float64Array): where the arguments of `callDirect` will be. It is kept alive by a reference.
+// useFrame(Float64Array): where the arguments of `callDirect` will be. A reference keeps it alive.
 napi_value useFrame(napi_env env, Args& args) {
   napi_typedarray_type type;
   size_t length = 0;
@@ -320,7 +320,7 @@ napi_value useFrame(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// Calls the operator of the frame with the arguments there; the frame's first double says what came of it.
+// Calls the operator with the arguments in the frame; the frame's first double gives the outcome.
 napi_value callDirect(napi_env env) {
   if (frame == nullptr) throw ArgumentError("there is no frame");
   const double id = frame[0];

@@ -12,12 +12,12 @@
 
 namespace attune {
 
-/** A wrong argument from JavaScript. Shown as it is. */
+/** A wrong argument from JavaScript. Its message is shown as it is. */
 struct ArgumentError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/** A JavaScript exception is already pending (a getter of the caller threw): return without throwing another. */
+/** A JavaScript exception is already pending (a caller's getter threw): return without throwing another. */
 struct PendingException {};
 
 inline void ok(napi_env env, napi_status status, const char* what) {
@@ -50,7 +50,7 @@ using Body = napi_value (*)(napi_env, Args&);
 /** libtorch's messages without the C++ frames that follow them. */
 std::string plainMessage(const c10::Error& error);
 
-/** Set when a mapped file has become shorter since it was opened (mapping.cc). */
+/** Set when a mapped file has been truncated since it was opened (mapping.cc). */
 extern std::atomic<bool> fileTorn;
 [[noreturn]] void throwTorn();
 
@@ -92,7 +92,7 @@ struct Export {
   napi_callback callback;
 };
 
-/** Each source file contributes its functions through one of these. */
+/** The functions that each source file exports. */
 std::vector<Export> dispatchExports();
 std::vector<Export> memoryExports();
 std::vector<Export> mappingExports();

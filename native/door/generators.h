@@ -1,4 +1,4 @@
-// Random generators that JavaScript holds beside the default ones.
+// Random generators that JavaScript holds besides the default ones.
 #pragma once
 #include <ATen/core/Generator.h>
 

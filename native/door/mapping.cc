@@ -1,7 +1,7 @@
 // Files mapped into memory: their tensors share the file's bytes (no copy), and may be changed without changing the file.
 //
-// If another program truncates a mapped file, reading the missing pages raises SIGBUS, which would end the process. The handler maps
-// zeros there and sets a flag; the door then turns the call that read them into an error.
+// If another program truncates a mapped file, reading the missing pages raises SIGBUS, which would end the process. The handler maps zeros
+// there and sets a flag; the door then makes the call that read them throw.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ void onBusError(int, siginfo_t* info, void*) {
     fileTorn.store(true);
     return;  // the access is retried and reads zeros
   }
-  sigaction(SIGBUS, &previousHandler, nullptr);  // not our mapping: the access is retried under the previous handler
+  sigaction(SIGBUS, &previousHandler, nullptr);  // not our mapping: the access is retried with the previous handler
 }
 
 void installHandler() {

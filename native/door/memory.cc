@@ -52,7 +52,7 @@ Span spanOf(napi_env env, napi_value value) {
   return span;
 }
 
-// Bools are normalised: any byte but 0 and 1 in a C++ bool is undefined behaviour.
+// Bools are normalised: in a C++ bool, any byte but 0 and 1 is undefined behaviour.
 void copyBytes(const at::Tensor& target, const void* source) {
   std::memcpy(target.data_ptr(), source, target.nbytes());
   if (target.scalar_type() != at::kBool) return;
@@ -78,7 +78,7 @@ napi_value bytesOf(napi_env env, Args& args) {
   const NativeCall working;
   at::Tensor tensor = toReadable(env, args[0]).detach();
   if (tensor.layout() != at::kStrided) tensor = tensor.to_dense();
-  // Lazy conjugates, negatives and zeros have other bytes in memory than their values.
+  // The bytes of lazy conjugates, negatives and zeros in memory are not their values.
   if (tensor._is_zerotensor()) tensor = tensor.clone();
   tensor = tensor.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
   void* data = nullptr;

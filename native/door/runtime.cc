@@ -1,4 +1,4 @@
-// Threads, determinism, random numbers, and what this libtorch is.
+// Threads, determinism, random numbers, and facts about this libtorch.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -97,7 +97,7 @@ napi_value freeGenerator(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// libtorch writes its warnings (mostly deprecations) to stderr; attune drops them unless it is asked to show them.
+// libtorch writes its warnings (mostly deprecations) to stderr; attune drops them unless asked to show them.
 struct Quiet : c10::WarningHandler {
 #if TORCH_VERSION_MAJOR == 1
   void process(const c10::SourceLocation&, const std::string&, bool) override {}

@@ -35,7 +35,7 @@ napi_value object(napi_env env, const std::vector<std::pair<const char*, napi_va
 
 c10::ScalarType dtypeFromName(const std::string& name);
 const char* dtypeName(c10::ScalarType type);
-/** {name: number} of the dtypes that have a name of PyTorch. */
+/** {name: number} of the dtypes that PyTorch names. */
 napi_value dtypeNumbers(napi_env env);
 /** The bytes of a contiguous tensor; throws on overflow of 63 bits. */
 int64_t checkedBytes(const std::vector<int64_t>& shape, c10::ScalarType dtype);

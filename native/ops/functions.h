@@ -1,4 +1,4 @@
-// Operators that others are composed of, with autograd.
+// Operators with autograd that other operators are composed of.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>

@@ -1,7 +1,8 @@
 // attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. A few rows of f32 or bf16 on the CPU use our own product
-// (cpu/skinny), on some CPUs any number of rows of f32 (takesAllRows). Where libtorch's half precision is not to be used on the CPU
-// (precise_products.h), more rows are widened to f32. Everything else is ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another
-// order, and a block that is computed again for its gradient, or a reference beside its policy, has to give the same bits.
+// (cpu/skinny), on some CPUs any number of rows of f32 (takesAllRows). If libtorch's half precision must not be used on the CPU
+// (precise_products.h), more rows are widened to f32. Everything else is ATen's linear. The choice of product does not depend on whether a
+// gradient is wanted. BLAS adds in another order, and a block that is recomputed for its gradient, or a reference beside its policy, must
+// give the same bits.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -17,7 +18,7 @@ namespace {
 
 using at::Tensor;
 
-// Whether x and weight are matrices on the CPU that belong together.
+// Whether x and weight are matrices of matching shapes and dtypes on the CPU.
 bool areMatrices(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1) || x.numel() == 0) return false;
   const auto belongs = [&](const Tensor& tensor) { return tensor.scalar_type() == x.scalar_type() && tensor.device().is_cpu(); };

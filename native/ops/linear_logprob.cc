@@ -3,9 +3,9 @@
 //   z = hidden·weightᵀ / T,   logp = z[target] − logsumexp(z),   H = logsumexp(z) − Σ softmax(z)·z
 //
 // Forward computes the [N,V] logits in chunks of rows, since a row's sum needs all of its columns. Recomputing them in backward is one of
-// four products: on the CPU the first few chunks are kept for it, on CUDA all of them where the caller says so (`keep`), else none.
-// Backward takes what is left in blocks of columns: with the sums known, each block is independent, and its part of the weight's
-// gradient is complete and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
+// four products: on the CPU the first few chunks are kept for it, on CUDA all of them if the caller says so (`keep`), else none. Backward
+// takes the rest in blocks of columns: with the sums known, each block is independent, and its part of the weight's gradient is complete
+// and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
 //
 //   ∂L/∂z = g·(onehot − p) − h·p·(log p + H)
 //
@@ -29,7 +29,7 @@ using at::Tensor;
 // How many chunks forward keeps for backward on the CPU.
 constexpr size_t kKeptChunks = 4;
 
-// ∂L/∂z of some columns of the logits, which are overwritten.
+// ∂L/∂z for some columns of the logits, which are overwritten.
 Tensor gradientOf(Tensor z, const RowGradient& rule, c10::ScalarType dtype) {
   if (hasRowKernels(z)) return rowGradient(z, rule, dtype);
   const Tensor counted = rule.targets.ge(0).to(z.scalar_type());
@@ -53,7 +53,7 @@ struct Incoming {
   Tensor targets, lse, entropy, forLogp, forEntropy;
   double inverse;
 
-  // ∂L/∂z of the logits z, whose first row is `start` and first column `first`.
+  // ∂L/∂z for logits z whose first row is `start` and first column `first`.
   Tensor gradient(const Tensor& z, int64_t start, int64_t first, c10::ScalarType dtype) const {
     const auto part = [&](const Tensor& all) { return all.defined() ? all.narrow(0, start, z.size(0)) : Tensor(); };
     const Tensor rows[] = {part(targets), part(lse), part(entropy), part(forLogp), part(forEntropy)};
@@ -143,7 +143,7 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
 
     const Tensor rest = widened(hidden.narrow(0, start, rows - start));
     Tensor sum = wantHidden ? at::zeros(rest.sizes(), total.options()) : Tensor();
-    // as many logits at once as a chunk of rows has; a multiple of 64 columns suits the products
+    // as many logits at once as a chunk of rows has; the products are fastest with a multiple of 64 columns
     const int64_t columns = std::min(words, std::max<int64_t>(64, chunk * words / rest.size(0) / 64 * 64));
     Place place;
     for (int64_t first = 0; first < words; first += columns) {

@@ -1,4 +1,4 @@
-// linear_logprob's work per row of logits: one or two passes over each row instead of one per formula.
+// linear_logprob's work per row of logits: one or two passes over each row, instead of one per formula.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,7 +6,7 @@ namespace attune {
 
 struct RowGradient {
   const at::Tensor &targets, &lse, &entropy;
-  /** ∂L/∂logp and ∂L/∂entropy, f32 [n]; undefined where there is none. */
+  /** ∂L/∂logp and ∂L/∂entropy, f32 [n]; undefined if there is none. */
   const at::Tensor &forLogp, &forEntropy;
   double inverse;  // 1 / temperature
   int64_t first;  // the token id of the first column

@@ -14,7 +14,7 @@ template <typename T>
 using Optional = c10::optional<T>;
 #endif
 
-// What was given, or the undefined tensor.
+// The given tensor, or the undefined one.
 inline at::Tensor orUndefined(const Optional<at::Tensor>& given) { return given.has_value() ? *given : at::Tensor(); }
 inline at::Tensor contiguousOrUndefined(const Optional<at::Tensor>& given) {
   const at::Tensor tensor = orUndefined(given);

@@ -145,7 +145,7 @@ class PackedAttention : public torch::autograd::Function<PackedAttention> {
   }
 };
 
-// The same with the CPU kernel. Of half precision nothing wide is kept for backward.
+// The same with the CPU kernel. For half precision, nothing wide is kept for backward.
 class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -174,7 +174,7 @@ class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> 
   }
 };
 
-// Checks the prefixes, and returns the length of the longest sequence including its prefix.
+// Checks the prefixes and returns the length of the longest sequence, including its prefix.
 int64_t longestSequence(at::IntArrayRef starts, at::IntArrayRef prefixes) {
   const int64_t sequences = static_cast<int64_t>(starts.size()) - 1;
   TORCH_CHECK(prefixes.empty() || static_cast<int64_t>(prefixes.size()) == sequences, "one prefix per sequence");

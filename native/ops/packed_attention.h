@@ -9,7 +9,7 @@
 
 namespace attune {
 
-// The arguments of a call other than its tensors.
+// The arguments of a call, except its tensors.
 struct PackedCall {
   std::vector<int64_t> starts;  // where each sequence begins, and the total at the end
   std::vector<int64_t> prefixes;  // the sequence that each one continues, or −1; empty where none does

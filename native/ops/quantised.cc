@@ -1,6 +1,6 @@
-// attune::quantised_linear(codes, scales, nested?, offsets?, levels?, parts, inputs, block, x[…, K], bias?) = x·Wᵀ + bias, where W is
-// a frozen matrix held in 8 or 4 bits (quantised_matrix.h). x and the bias get gradients. The plain matrix is
-// freed at the end of the call, and backward dequantises again. In f32 on the CPU only a panel of rows is plain at a time.
+// attune::quantised_linear(codes, scales, nested?, offsets?, levels?, parts, inputs, block, x[…, K], bias?) = x·Wᵀ + bias, where W is a
+// frozen matrix held in 8 or 4 bits (quantised_matrix.h). x and the bias get gradients. The plain matrix is freed at the end of the call,
+// and backward dequantises again. In f32 on the CPU only a panel of rows is dequantised at a time.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -19,7 +19,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kPanel = 256;  // rows; enough for a BLAS to reach its full rate
+constexpr int64_t kPanel = 256;  // rows of a panel; enough for BLAS to reach its full rate
 
 // Calls use(first, panel[count, K]) for panel after panel.
 template <typename Use>
@@ -126,7 +126,7 @@ bool roundsRows(const QuantisedMatrix& matrix, const Tensor& x, bool gated) {
          canRoundRows(matrix, x, gated);
 }
 
-// quantised_linear, but with x rounded to 8 bits where that is faster (quantised_rounded.h). Without gradients.
+// quantised_linear with x rounded to 8 bits if that is faster (quantised_rounded.h). Without gradients.
 Tensor quantisedLinearFast(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                            const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x,
                            const Optional<Tensor>& biasOrNone) {
@@ -139,7 +139,7 @@ Tensor quantisedLinearFast(const Tensor& codes, const Tensor& scales, const Opti
   return roundedProduct(matrix, x, bias);
 }
 
-// swiglu of quantised_linear_fast, by one kernel where there is one.
+// swiglu of quantised_linear_fast, in one kernel if there is one.
 Tensor quantisedSwigluFast(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                            const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x) {
   const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
@@ -173,7 +173,7 @@ Tensor dequantiseComposed(const Tensor& codes, const Tensor& scales, const Optio
   return dequantisedByAten(matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block), dtype);
 }
 
-// x[M, K] → [M, N] with x rounded as in a decoding step whose plan says so; few rows of f32 on the CPU
+// x[M, K] → [M, N] with x rounded as in a decoding step whose plan allows it. For few rows of f32 on the CPU.
 Tensor roundedLinear(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                      const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x) {
   const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
@@ -184,7 +184,7 @@ Tensor roundedLinear(const Tensor& codes, const Tensor& scales, const Optional<T
   return y;
 }
 
-// The maxima of all blocks of a matrix in 4 bits as f32, one part after the other; on the CPU.
+// The maxima of all blocks of a 4-bit matrix as f32, one part after the other. On the CPU.
 Tensor blockMaxima(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                    const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block) {
   const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
@@ -200,7 +200,8 @@ Tensor blockMaxima(const Tensor& codes, const Tensor& scales, const Optional<Ten
   return maxima;
 }
 
-// libtorch asserts at compile time that an operator's function is not null. Under -fsanitize g++ knows that only of functions of this file.
+// libtorch asserts at compile time that an operator's function is not null. Under -fsanitize, g++ knows that only of functions in this
+// file.
 bool canRoundHere() { return canRound(); }
 
 }  // namespace

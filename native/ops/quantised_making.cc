@@ -1,5 +1,5 @@
-// attune::quantise_int8 and attune::quantise_nf4 turn plain matrices into the format of cpu/quantised/rows.h. A matrix may be mapped
-// from a file, in any dtype and memory order. Only one panel at a time is converted to f32.
+// attune::quantise_int8 and attune::quantise_nf4 convert plain matrices to the format of cpu/quantised/rows.h. A matrix may be mapped from
+// a file, in any dtype and memory order. Only one panel at a time is converted to f32.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kPanel = 256;  // rows; a multiple of the block size, so that every panel begins with a block whatever its width
+constexpr int64_t kPanel = 256;  // rows of a panel; a multiple of the block size, so that every panel starts a block whatever its width
 static_assert(kPanel % kNf4Block == 0);
 
 int64_t checkedOutputs(at::TensorList parts) {

@@ -1,4 +1,4 @@
-// A quantised matrix as tensors (format: cpu/quantised/rows.h), and how it becomes a plain one on any device.
+// A quantised matrix as tensors (format: cpu/quantised/rows.h), and its conversion to a plain one on any device.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,13 +8,13 @@
 
 namespace attune {
 
-/** The tensors of a matrix; those of its parts follow one another. */
+/** The tensors of a matrix. In each, the parts follow one another. */
 struct QuantisedTensors {
-  at::Tensor codes;  // int8 [outputs, inputs], or uint8, flat: ⌈rows·inputs / 2⌉ of each part
-  at::Tensor scales;  // float [outputs], or of 4 bits one for each block: uint8 where nested, float where not
+  at::Tensor codes;  // int8 [outputs, inputs], or uint8, flat: ⌈rows·inputs / 2⌉ per part
+  at::Tensor scales;  // 8 bits: float [outputs]; 4 bits: one per block, uint8 if nested, else float
   at::Tensor nested;  // float: the largest of each run, or undefined
   at::Tensor offsets;  // float [parts] with nested
-  at::Tensor levels;  // float [16], of 4 bits
+  at::Tensor levels;  // float [16], for 4 bits
 };
 
 struct QuantisedMatrix : QuantisedTensors {
@@ -22,7 +22,7 @@ struct QuantisedMatrix : QuantisedTensors {
   int64_t outputs, inputs, block;
   bool four;
 
-  /** Refuses tensors that do not make a matrix of this shape. */
+  /** Throws if the tensors do not make a matrix of this shape. */
   QuantisedMatrix(QuantisedTensors tensors, at::IntArrayRef parts, int64_t inputs, int64_t block);
   /** The matrix as pointers, for the CPU kernels. */
   QuantisedRows rows() const;
@@ -31,7 +31,7 @@ struct QuantisedMatrix : QuantisedTensors {
 /** [outputs, inputs] */
 at::Tensor dequantised(const QuantisedMatrix& matrix, c10::ScalarType dtype);
 #ifdef ATTUNE_KERNELS
-/** Whether `cudaQuantisedProduct` takes this matrix and so many rows. */
+/** Whether `cudaQuantisedProduct` takes this matrix at this many rows. */
 bool cudaQuantisedFits(const QuantisedMatrix& matrix, int64_t rows);
 /** As cudaProduct (cuda/kernels.h): bf16, a few rows; bias and norm may be undefined. */
 void cudaQuantisedProduct(const QuantisedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias, const at::Tensor& norm, double eps,

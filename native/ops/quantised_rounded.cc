@@ -34,7 +34,7 @@ bool canRoundRows(const QuantisedMatrix& matrix, const Tensor& x, bool gated) {
 
 namespace {
 
-// Where things lie in one allocation, each at a multiple of 256 bytes: seven of their own would take longer than a small product.
+// Offsets within one allocation, each a multiple of 256 bytes: seven allocations would take longer than a small product.
 class Room {
  public:
   size_t take(int64_t bytes) {

@@ -1,6 +1,6 @@
 // attune::rms_norm(x[…, D], weight[D], eps): y = x/√(mean x² + ε)·weight, the mean in f32 (Zhang & Sennrich 2019).
-// attune::add_rms_norm(x, added?, weight, eps) -> (x + added, its norm): a block adds to its residual and goes on with the norm of it.
-// Without `added` the sum is x: on CUDA backward then adds what comes by the way past the norm in the same pass.
+// attune::add_rms_norm(x, added?, weight, eps) -> (x + added, its norm): a block adds to its residual and continues with its norm. Without
+// `added` the sum is x: on CUDA, backward then adds the gradient that bypasses the norm in the same pass.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -66,7 +66,7 @@ void backwardRows(const T* x, const T* weight, const float* scale, const T* grad
   }
 }
 
-// `scale` is undefined where there will be no backward.
+// `scale` is undefined if there will be no backward.
 Tensor normed(const Tensor& x, const Tensor& weight, double eps, const Tensor& scale) {
   const int64_t size = x.size(-1), rows = size == 0 ? 0 : x.numel() / size;
   Tensor y = at::empty_like(x);
@@ -115,7 +115,7 @@ class AddRmsNormCuda : public torch::autograd::Function<AddRmsNormCuda> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "attune::add_rms_norm cannot be differentiated twice");
     const Tensor &past = incoming[0], &gradient = incoming[1];
-    // a gradient for what was not given would be an error
+    // autograd does not accept a gradient for an omitted input
     const auto forAdded = [&](const Tensor& dx) { return context->saved_data["adds"].toBool() ? dx : Tensor(); };
     if (!gradient.defined()) return {past, Tensor(), forAdded(past), Tensor()};
     const auto saved = context->get_saved_variables();
@@ -126,7 +126,7 @@ class AddRmsNormCuda : public torch::autograd::Function<AddRmsNormCuda> {
 };
 #endif
 
-// The same with ATen's operators, for devices and dtypes without a kernel of ours.
+// The same with ATen operators, for devices and dtypes without our kernel.
 Tensor composed(const Tensor& x, const Tensor& weight, double eps) {
   const Tensor wide = isHalf(x) ? x.to(at::kFloat) : x;
   return wide.mul(wide.square().mean(-1, true).add(eps).rsqrt()).to(x.scalar_type()).mul(weight);

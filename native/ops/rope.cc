@@ -36,7 +36,7 @@ void rotateRows(const T* x, const float* cosines, const float* sines, T* y, int6
   });
 }
 
-// The same with ATen operators, for devices without a kernel of ours.
+// The same with ATen operators, for devices without our kernel.
 Tensor rotateComposed(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool interleaved, double direction) {
   const int64_t half = cosines.size(1);
   const Tensor turned = x.narrow(-1, 0, 2 * half);

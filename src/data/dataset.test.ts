@@ -243,7 +243,7 @@ describe('faults', () => {
     expect(await margins({ margin: 'big' }, { onBadRow: 'skip' })).toEqual({ margins: [2], bad: 1 });
     expect(await margins({ margin: '0.5' })).toEqual({ margins: [2, 0.5], bad: 0 });
     expect(await margins({ score_chosen: 3, score_rejected: 1 })).toEqual({ margins: [2, 2], bad: 0 });
-    // Other trainings do not read it.
+    // Other trainings do not read the margin.
     expect(await margins({ margin: 'big' }, { margins: false })).toEqual({ margins: [2, undefined], bad: 0 });
   });
 

@@ -27,9 +27,9 @@ export type DatasetSpec = string | RowsInMemory;
 
 /** How a dataset is read: its shape, columns, split, sampling, and which rows are left out. */
 export interface DatasetOptions<S extends Shape = Shape> {
-  /** The shape wanted; recognised from the columns unless given. */
+  /** The wanted shape; recognised from the columns unless given. */
   shape?: S;
-  /** `train`, `test`, `validation`, another name that the files carry, or `all`. */
+  /** `train`, `test`, `validation`, another name that the files use, or `all`. */
   split?: string;
   subset?: string;
   revision?: string;
@@ -39,17 +39,20 @@ export interface DatasetOptions<S extends Shape = Shape> {
   /** …drawn at random under the seed (the default), or the first ones, which stops reading early. */
   sample?: 'random' | 'first';
   seed?: number;
-  /** What a broken row does: stop with its place (default), or be skipped and counted. */
+  /** What happens at a broken row: stop and report its place (default), or skip and count it. */
   onBadRow?: 'skip' | 'fail';
   /** Leave out pairs whose responses are equal or were graded equal. */
   dropTies?: boolean;
-  /** Each pair must have a margin, or two scores to take one from: one without, or with no number there, is a broken row. */
+  /**
+   * Each pair must have a margin, or two scores to compute one from. A pair without one, or whose value is not a
+   * number, is a broken row.
+   */
   margins?: boolean;
-  /** Prompts keep the row's other columns as `fields`: strings, numbers, booleans, lists and objects as they are. */
+  /** Prompts keep the row's other columns as `fields`: strings, numbers, booleans, lists and objects unchanged. */
   keepColumns?: boolean;
   /** Leave out responses shorter than this many characters. */
   minResponseChars?: number;
-  /** Take `<think>…</think>` out of responses. */
+  /** Remove `<think>…</think>` from responses. */
   stripThinking?: boolean;
   /** The hub client; without it hub names cannot be opened. */
   hub?: DatasetHub;
@@ -153,9 +156,9 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
   }
 
   /**
-   * Two parts by the hash of the prompt: a row's side depends on its prompt and the seed alone. So adding or removing
-   * rows never moves another row, and rows with the same prompt stay together. The share is met on average. Where one
-   * side of a small set would be empty, it gets the prompt with the smallest (or largest) hash.
+   * Two parts by the hash of the prompt: a row's side depends only on its prompt and the seed. So adding or removing
+   * rows never moves another row, and rows with the same prompt stay together. The share is met on average. If one side
+   * of a small set would be empty, it gets the prompt with the smallest (or largest) hash.
    */
   split(validation: number, seed = 42): { train: Dataset<S>; validation: Dataset<S> } {
     if (!(validation > 0 && validation < 1)) {

@@ -4,7 +4,7 @@ export class Tally {
   badRows = 0;
   examples = 0;
   readonly dropped: Record<string, number> = {};
-  /** The first few broken rows, in words. */
+  /** The first few broken rows, described. */
   readonly faults: string[] = [];
 
   drop(reason: string): void {
@@ -20,13 +20,13 @@ export class Tally {
     return Object.values(this.dropped).reduce((sum, count) => sum + count, 0);
   }
 
-  /** What was left out before the rows were divided is counted once, on the training side. */
+  /** Rows left out before the set was split are counted once, on the training side. */
   keepExamplesOnly(): void {
     this.badRows = 0;
     for (const reason of Object.keys(this.dropped)) delete this.dropped[reason];
   }
 
-  /** One line for people: "980 of 1,000 rows used; 2 broken; 18 left out (ties 12, too long 6)". */
+  /** One line for people: `980 of 1,000 rows used; 2 broken; 18 left out (ties 12, too long 6)`. */
   summary(): string {
     const parts = [`${this.examples.toLocaleString('en-US')} examples from ${this.rows.toLocaleString('en-US')} rows`];
     if (this.badRows > 0) parts.push(`${this.badRows} broken row${this.badRows === 1 ? '' : 's'} skipped`);
@@ -40,7 +40,7 @@ export class Tally {
   }
 }
 
-/** What was left out, without what was asked for: "ties 1, too long 2; 3 broken rows skipped". */
+/** Rows left out, except those that were asked to be: `ties 1, too long 2; 3 broken rows skipped`. */
 export function leftOutText({ badRows, dropped }: Pick<Tally, 'badRows' | 'dropped'>): string | undefined {
   const reasons = Object.entries(dropped).flatMap(([reason, count]) =>
     reason === 'not sampled' ? [] : [`${reason} ${count.toLocaleString('en-US')}`],

@@ -1,11 +1,11 @@
-/** A tokenizer for tests, whose ids can be read: every piece of text has one id, given out in order of appearance. */
+/** A tokenizer for tests, with readable ids: every piece of text has one id, assigned in order of appearance. */
 
 import type { TextTokenizer } from '../text/chat-format.ts';
 import type { Message } from './shapes/shapes.ts';
 
 export interface WordsTokenizer extends TextTokenizer {
   decode(ids: ArrayLike<number>): string;
-  /** How many texts were given to encodeBatch. */
+  /** How many texts were passed to encodeBatch. */
   encoded: number;
 }
 

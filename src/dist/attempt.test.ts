@@ -27,12 +27,12 @@ it("goes on with the run of the attempt before, which torchrun's store has kept"
   expect(await commandOfAttempt(command, goOn, rank(1, 0))).toEqual(command);
   await tellFolder({ path: 'runs/a', isNew: true }, rank(0, 0));
   await agent.abort({ rank: 0, reason: 'rank 1 was killed' });
-  // Rank 0 decides, the other waits for it.
+  // Rank 0 decides, the other one waits for it.
   const resumed = [...command, '--resume-from', 'runs/a'];
   const second = commandOfAttempt(command, goOn, rank(1, 1));
   expect(await commandOfAttempt(command, goOn, rank(0, 1))).toEqual(resumed);
   expect(await second).toEqual(resumed);
-  // The run is still one that this launch has made.
+  // The run is still one that this launch created.
   await tellFolder({ path: 'runs/a', isNew: false }, rank(0, 1));
   expect(await commandOfAttempt(command, goOn, rank(0, 2))).toEqual(resumed);
   expect(seen).toEqual([

@@ -1,7 +1,7 @@
 /**
- * Ranks that are started anew after a failure go on with the run of the attempt before. Rank 0 tells its folder to `attune launch`,
- * which keeps it and changes the command. torchrun starts the same command again, but its store outlives the ranks: the folder is
- * left there, and rank 0 of the next attempt says how the command goes on.
+ * Ranks that are restarted after a failure continue the run of the previous attempt. Rank 0 reports the run's folder to
+ * `attune launch`, which remembers it and changes the command. torchrun starts the same command again, but its store
+ * outlives the ranks: the folder is left there, and rank 0 of the next attempt decides how the command continues.
  */
 import { type RunFolder, report } from './beat.ts';
 import { type Place, readPlace, startSeconds } from './place.ts';
@@ -12,23 +12,26 @@ type Environment = Readonly<Record<string, string | undefined>>;
 const folderKey = 'attune/folder';
 const commandKey = 'attune/command';
 
-/** What all attempts see; keys of one attempt have its prefix. */
+/** A store that all attempts see; the keys of one attempt have its prefix. */
 const ofAllAttempts = (place: Place, env: Environment) => SharedStore.ofAgent(place, '', 1000 * startSeconds(env));
 
-/** Tells whoever may start the ranks anew where the run is: the first rank of each machine its launcher, rank 0 torchrun. */
+/**
+ * Reports the run's folder to whoever may restart the ranks: the first rank of each machine tells its launcher, rank 0
+ * tells torchrun.
+ */
 export async function tellFolder(folder: RunFolder, env: Environment = process.env): Promise<void> {
   const place = readPlace(env);
   if ((place?.localRank ?? 0) === 0) report({ folder });
   if (!place?.hasStore || place.rank !== 0) return;
   const store = await ofAllAttempts(place, env);
   const before = await readFolder(store);
-  // Not new to an attempt that goes on in it, but new to this launch.
+  // Not new to an attempt that continues in it, but new to this launch.
   if (before?.path !== folder.path) await store.set(folderKey, JSON.stringify(folder));
 }
 
 /**
- * The command of an attempt that torchrun has started: `next` makes it from the folder of the attempts before, on rank 0 alone, before any
- * other rank looks at the folder. The command itself where this is the first attempt.
+ * The command of an attempt that torchrun has started. `next` derives it from the previous attempts' folder, on rank 0
+ * alone, before any other rank looks at the folder. On the first attempt it is the command itself.
  */
 export async function commandOfAttempt(
   command: readonly string[],

@@ -26,14 +26,14 @@ it('makes a bucket per block, one of what is in none, and one of a large embeddi
     const before = (embedding.grad as Tensor).sum().item();
     const flat = flattened(buckets[0] as (typeof buckets)[number]);
     flat.mul_(2);
-    // No copy: the gradient has doubled with it.
+    // Not a copy: the gradient has doubled with it.
     expect((embedding.grad as Tensor).sum().item()).toBe(2 * before);
     embedding.grad = null;
     setGradients(buckets[0] as (typeof buckets)[number], flat, () => true);
     expect((embedding.grad as Tensor | null)?.shape).toEqual([1 << 14, 64]);
     flat.dispose();
   });
-  // Cut in three, it is not a whole number of elements for each rank: it is padded beside the others.
+  // Cut in three, it is not a whole number of elements per rank, so it is padded together with the others.
   expect(bucketsOf(named, 3).map(({ slices, length }) => [slices.length, length])).toEqual([
     [3, (1 << 20) + 6 + 2],
     [2, 9],

@@ -18,14 +18,17 @@ export interface Bucket {
   length: number;
   device: Device;
   dtype: DType;
-  /** The number of the policy's block; null for what is in none: embedding, head, critic. */
+  /** The number of the policy's block; null for parameters outside blocks: embedding, head, critic. */
   block: number | null;
 }
 
-/** `model.layers.7.mlp.up_proj.weight` belongs to block 7; what is in no block shares one bucket. */
+/** `model.layers.7.mlp.up_proj.weight` belongs to block 7; parameters outside blocks share one bucket. */
 const blockOf = (name: string) => /(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+)\./.exec(name);
 
-/** Elements from which a parameter in no block (an embedding, a head) is a bucket by itself: its gradient then travels as it is. */
+/**
+ * From this many elements on, a parameter outside blocks (an embedding, a head) is a bucket by itself: its gradient is
+ * then sent without a copy.
+ */
 const large = 1 << 20;
 
 /** The buckets of named parameters, in their order. Lengths are multiples of `parts`. */
@@ -57,8 +60,8 @@ export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts
 const prefixOf = (name: string) => (name.startsWith('value_backbone.') ? 'value ' : '');
 
 /**
- * The bucket's gradients end to end in f32; zeros where a parameter has none. Freed by the caller. A single parameter's may be
- * its gradient itself: whoever calls this takes the gradients away from their parameters.
+ * The bucket's gradients end to end in f32; zeros for a parameter without one. The caller frees it. For a single
+ * parameter it may be the gradient itself, so the caller must remove the gradients from their parameters.
  */
 export function flattened({ slices, length, device }: Bucket): Tensor {
   return scope(() =>
@@ -75,7 +78,7 @@ export function flattened({ slices, length, device }: Bucket): Tensor {
   );
 }
 
-/** Gives each parameter its part of the flat tensor as gradient; none to those that have one on no rank. */
+/** Gives each parameter its part of the flat tensor as gradient, except parameters without a gradient on every rank. */
 export function setGradients({ slices }: Bucket, flat: Tensor, hasGradient: (name: string) => boolean): void {
   scope(() =>
     noGrad(() => {
@@ -91,5 +94,5 @@ export function setGradients({ slices }: Bucket, flat: Tensor, hasGradient: (nam
 export const emptyLike = (flat: Tensor, length = flat.numel): Tensor =>
   keep(empty([length], { dtype: flat.dtype, device: flat.device }));
 
-/** The same memory as bytes: c10d's Gloo of 1.13 knows no bf16, and moving needs no numbers. */
+/** The same memory as bytes: c10d's Gloo in 1.13 does not support bf16, and moving data needs no dtype. */
 export const bytesOf = (values: Tensor): Tensor => scope(() => keep(aten<Tensor>('view.dtype', values, 'uint8')));

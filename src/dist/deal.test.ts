@@ -9,7 +9,7 @@ it('gives every piece to one rank, and no rank much more than another', () => {
     const hands = dealByCost(costs, ranks);
     expect(hands.flat().sort((a, b) => a - b)).toEqual(costs.map((_, i) => i));
     const sums = hands.map((places) => places.reduce((sum, place) => sum + (costs[place] as number), 0));
-    // Longest first is within 4/3 of the best there is (Graham 1969), which is at least the mean and the largest piece.
+    // Longest first is within 4/3 of the optimum (Graham 1969), which is at least the mean and the largest piece.
     expect(Math.max(...sums)).toBeLessThanOrEqual((4 / 3) * Math.max(32 / ranks, 9));
     for (const places of hands) expect(places).toEqual([...places].sort((a, b) => a - b));
   }
@@ -43,7 +43,7 @@ it('cuts work such that every rank has about as much', () => {
   for (const [size, most] of [
     [2, 1e9],
     [2, 4000],
-    [4, whole / 5], // five pieces for four ranks would keep three of them waiting
+    [4, whole / 5], // five pieces for four ranks would leave three of them waiting
     [8, 700],
   ] as const) {
     const pieces = cutEvenly({ size }, { whole, most }, (each) => filled(items, each));

@@ -1,10 +1,10 @@
-/** Who does what: pieces of work dealt over ranks, the same on every rank without asking. */
+/** Divides pieces of work over ranks, the same on every rank without communication. */
 import { traced } from './trace.ts';
 import type { World } from './world.ts';
 
 /**
- * The places of the pieces for each rank. The largest piece goes to whoever has least so far (longest processing time
- * first, Graham 1969), and a rank's pieces stay in order.
+ * The pieces of each rank. The largest remaining piece goes to the rank with the least work so far (longest processing
+ * time first, Graham 1969), and a rank's pieces stay in order.
  */
 export function dealByCost(costs: readonly number[], ranks: number): number[][] {
   const hands = Array.from({ length: ranks }, () => ({ cost: 0, places: [] as number[] }));
@@ -17,22 +17,22 @@ export function dealByCost(costs: readonly number[], ranks: number): number[][] 
   return hands.map(({ places }) => places.sort((a, b) => a - b));
 }
 
-/** Rounds with a piece for every rank, in the order of pieces: each goes on where the last one ended. */
+/** Rounds of one piece per rank, in the order of pieces: each round continues where the last one ended. */
 export function roundsInOrder(count: number, ranks: number): number[][] {
   return Array.from({ length: Math.ceil(count / ranks) }, (_, round) =>
     Array.from({ length: Math.min(ranks, count - round * ranks) }, (_, rank) => round * ranks + rank),
   );
 }
 
-/** Rounds of like pieces, the largest first: the largest of a round keeps all ranks waiting. */
+/** Rounds of pieces of similar cost, the largest first: the largest of a round makes all ranks wait. */
 export function roundsBySize(costs: readonly number[], ranks: number): number[][] {
   const order = costs.map((_, i) => i).sort((a, b) => (costs[b] as number) - (costs[a] as number) || a - b);
   return roundsInOrder(order.length, ranks).map((round) => round.map((place) => order[place] as number));
 }
 
 /**
- * Pieces of at most `most` that make about the same work for every rank: as many for one as for another, and as small as that number
- * allows. `cut` cuts the work, `whole` of it, into pieces of at most a given size.
+ * Pieces of at most `most` that give every rank about the same work: the same number for each rank, and as small as
+ * that number allows. `cut` cuts the work, `whole` in total, into pieces of at most a given size.
  */
 export function cutEvenly<T>(
   { size }: Pick<World, 'size'>,
@@ -50,7 +50,7 @@ export function cutEvenly<T>(
   }
 }
 
-/** Each piece is computed on one rank; every rank gets all results, in the order of the pieces. */
+/** Computes each piece on one rank; every rank gets all results, in the order of the pieces. */
 export async function computeDealt<Piece, Result>(
   world: Pick<World, 'rank' | 'size' | 'gather'>,
   pieces: readonly Piece[],

@@ -6,7 +6,7 @@ import { Exchange, type ExchangeKind } from './exchange.ts';
 import type { Group } from './group.ts';
 import type { World } from './world.ts';
 
-/** How many buckets were on their way when each one was begun: of five blocks, then of an embedding. */
+/** How many buckets were in flight when each one began: of five blocks, then of an embedding. */
 async function onTheWay(dtype: DType, kind: ExchangeKind): Promise<number[]> {
   const beside: number[] = [];
   let joined = 0;
@@ -36,7 +36,7 @@ async function onTheWay(dtype: DType, kind: ExchangeKind): Promise<number[]> {
 it('waits for earlier buckets only where those on their way take memory of their own', async () => {
   const before = await settledTensors();
   expect(await onTheWay('float32', 'whole')).toEqual([0, 1, 2, 3, 4, 5]);
-  // A block travels beside one other, the embedding alone.
+  // A block is in flight together with one other, the embedding alone.
   expect(await onTheWay('bfloat16', 'whole')).toEqual([0, 1, 1, 1, 1, 0]);
   expect(await onTheWay('float32', 'part')).toEqual([0, 1, 1, 1, 1, 0]);
   expect(liveTensors()).toBe(before);

@@ -1,6 +1,6 @@
 /**
- * The gradients of one update, on their way to the sum over ranks: a bucket is handed in as soon as its gradients are
- * complete, and travels while backward goes on with the blocks below it.
+ * The gradients of one update, on their way to the sum over ranks. A bucket is handed in as soon as its gradients are
+ * complete, and is sent while backward continues with the blocks below it.
  *
  *     const exchange = new Exchange(buckets, world, 'whole');
  *     exchange.begin(3);                     // its gradients are taken from the parameters
@@ -14,8 +14,9 @@ import type { Group } from './group.ts';
 import type { World } from './world.ts';
 
 /**
- * `whole`: every rank gets the sum (all-reduce). `part`: every rank gets its part of the sum (reduce-scatter). `ordered`: its
- * part too, added up from rank 0 to the last, so that rounds of micro-batches are added in the order of micro-batches.
+ * `whole`: every rank gets the sum (all-reduce). `part`: every rank gets its part of the sum (reduce-scatter).
+ * `ordered`: the same, summed from rank 0 to the last, so that rounds of micro-batches are summed in the order of
+ * micro-batches.
  */
 export type ExchangeKind = 'whole' | 'part' | 'ordered';
 
@@ -25,16 +26,18 @@ interface Sent {
   received: Tensor;
   /** How many ranks had a micro-batch. */
   ranks: number;
-  /** The collective, for whoever waits for it. */
+  /** The collective, for code that waits for it. */
   ticket: number;
 }
 
-/** Buckets on their way at a time, where each is there a second time: a rank that is further than its neighbour waits for it. */
+/** Most buckets in flight at a time if each needs a second copy: a rank ahead of its neighbour waits for it. */
 const mostOnTheWay = 2;
 
 export class Exchange {
   readonly buckets: readonly Bucket[];
-  /** Buckets in the order in which backward completes them: the last block first, what is in no block at the end. */
+  /**
+   * Buckets in the order in which backward completes them: the last block first, parameters outside blocks at the end.
+   */
   readonly order: readonly number[];
   /** Names of the parameters that had a gradient here. */
   readonly present = new Set<string>();
@@ -55,8 +58,8 @@ export class Exchange {
   }
 
   /**
-   * Takes a bucket's gradients from the parameters and hands them to the group. Every rank begins all in one order. Waits by
-   * blocking where too many are on their way, for the memory that they take.
+   * Takes a bucket's gradients from the parameters and hands them to the group. Every rank begins all buckets in one
+   * order. Blocks if too many are in flight, because of the memory they take.
    */
   begin(index: number, ranks = this.#world.size): void {
     const bucket = this.buckets[index] as Bucket;
@@ -76,8 +79,9 @@ export class Exchange {
   }
 
   /**
-   * Waits until a bucket may travel beside those on their way. The sums of f32 gradients take their place and need no memory of
-   * their own. What is in no block comes last, when nothing is left to compute beside it, and may be far larger than a block.
+   * Waits until a bucket may be in flight with the current ones. The sums of f32 gradients are made in place and need
+   * no further memory. The parameters outside blocks come last, when nothing is left to compute meanwhile, and may be
+   * far larger than a block.
    */
   #makeRoomFor({ block, dtype }: Bucket): void {
     if (this.#kind === 'whole' && dtype === 'float32') return;
@@ -123,7 +127,7 @@ export class Exchange {
     if (received !== flat) flat.dispose();
   }
 
-  /** Whole sums become gradients of the parameters' dtype, and are kept in it. */
+  /** Whole sums become gradients of the parameters' dtype. */
   #kept(sum: Tensor, dtype: Bucket['dtype']): Tensor {
     if (this.#kind !== 'whole' || dtype === sum.dtype) return sum;
     const kept = noGrad(() => scope(() => keep(sum.to(dtype))));
@@ -139,7 +143,7 @@ export class Exchange {
     });
   }
 
-  /** This rank's part of every bucket; whoever takes them frees them. */
+  /** This rank's part of every bucket; the caller frees them. */
   takeParts(): Tensor[] {
     const parts = this.#sums.map((sum) => sum as Tensor);
     this.#sums.fill(undefined);
@@ -171,12 +175,12 @@ export class Exchange {
   }
 }
 
-/** Hands buckets to the exchange while backward runs; the decoder tells when a block is done. */
+/** Hands buckets to the exchange while backward runs; the decoder reports when a block is done. */
 export class OverlappedPass {
   readonly recomputes = false;
   readonly #exchange: Exchange;
   readonly #ranks: number;
-  /** How many buckets of the order are begun. */
+  /** How many buckets of the order have begun. */
   #begun = 0;
 
   constructor(exchange: Exchange, ranks: number) {
@@ -188,12 +192,12 @@ export class OverlappedPass {
   afterForward(): void {}
   beforeBackward(): void {}
 
-  /** Begins the buckets of this block and of those above, which are complete too. */
+  /** Begins the buckets of this block and of those above it, which are complete too. */
   afterBackward(block: number): void {
     this.#beginWhile((bucket) => bucket.block !== null && bucket.block >= block);
   }
 
-  /** Begins what is left: every rank ends with all of them begun, in one order, whatever it computed. */
+  /** Begins the remaining buckets: every rank begins all of them, in one order, whatever it computed. */
   finish(): void {
     this.#beginWhile(() => true);
   }

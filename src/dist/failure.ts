@@ -1,11 +1,11 @@
-/** The error of a world that cannot go on: a rank is missing, has failed, or cannot be reached. */
+/** The error of a world that cannot continue: a rank is missing, has failed, or cannot be reached. */
 import { AttuneError, UserError } from '../errors.ts';
 
 export class WorldError extends AttuneError {
   override name = 'WorldError';
 }
 
-/** A mistake of the user's that another rank has met. */
+/** A mistake of the user that another rank has reported. */
 export class WorldMistake extends UserError {
   override name = 'WorldMistake';
 }

@@ -1,6 +1,6 @@
 /**
- * A process group: collectives that every rank must call in the same order. They run on a thread of the group, one after
- * another; a promise is kept when this rank's part is done.
+ * A process group: collectives that every rank must call in the same order. They run on a thread of the group, one
+ * after another; a promise is kept when this rank's part is done.
  *
  *     await group.allReduce(flat);                     // sums `flat` over all ranks, in place
  *     const turns = parts.map(() => group.turn());     // places in the queue, taken in the program's order …
@@ -26,7 +26,7 @@ export interface Collectives {
   barrier(): Promise<void>;
 }
 
-/** Collectives that can be begun without a promise. */
+/** Collectives that can be started without a promise. */
 export type Startable = 'all_reduce' | 'all_gather_into_tensor' | 'reduce_scatter_tensor' | 'all_to_all';
 
 type Begin = () => void;
@@ -34,7 +34,7 @@ type Begin = () => void;
 export class Group implements Collectives {
   readonly #id: number;
   readonly #explain: (error: Error) => Promise<Error>;
-  /** Places that were taken and not begun yet; null until it is known what to begin. */
+  /** Places that were taken but have not begun yet; null until their collective is known. */
   readonly #queue: { begin: Begin | null }[] = [];
 
   private constructor(id: number, explain: (error: Error) => Promise<Error>) {
@@ -49,11 +49,11 @@ export class Group implements Collectives {
     rank: number;
     size: number;
     timeoutMs: number;
-    /** This machine's address, where all ranks are on it. */
+    /** This machine's address, if all ranks are on it. */
     host?: string;
-    /** Whether all ranks are on this machine: large sums are then made in memory that they share. */
+    /** Whether all ranks are on this machine: large sums are then made in shared memory. */
     oneMachine?: boolean;
-    /** Puts an error into words that the whole world knows. */
+    /** Rewords an error with what the whole world knows. */
     explain?: (error: Error) => Promise<Error>;
   }): Promise<Group> {
     const { store, backend, name, rank, size, timeoutMs, host = '', oneMachine = false, explain } = options;
@@ -70,8 +70,8 @@ export class Group implements Collectives {
   barrier = () => this.turn().barrier();
 
   /**
-   * A place in the queue. What is begun later, in whatever order promises settle, keeps the order in which the places were
-   * taken: that is the program's order, which all ranks share.
+   * A place in the queue. A collective begun later, in whatever order promises settle, keeps the order in which the
+   * places were taken: the program's order, which all ranks share.
    */
   turn(): Collectives {
     const place = { begin: null as Begin | null };
@@ -100,14 +100,14 @@ export class Group implements Collectives {
     while (this.#queue[0]?.begin) (this.#queue.shift() as { begin: Begin }).begin();
   }
 
-  /** Begins a collective that `join` waits for by blocking: for a forward pass, which cannot await. */
+  /** Starts a collective that `join` waits for by blocking: for a forward pass, which cannot await. */
   start(operation: Startable, ...tensors: readonly Tensor[]): number {
     if (this.#queue.length > 0)
       throw new WorldError('A collective that waits by blocking cannot stand behind one that is not begun.');
     const handles = tensors.map((tensor) => tensor.live(operation));
     return native.groupStart(this.#id, operation, handles, 0);
   }
-  /** Waits without blocking for all that was begun: `join` then returns at once. */
+  /** Waits without blocking for everything begun so far: `join` then returns at once. */
   flush(): Promise<void> {
     return native.groupFlush(this.#id);
   }
@@ -124,7 +124,7 @@ export class Group implements Collectives {
     return native.groupMemory(this.#id);
   }
 
-  /** Seconds in which collectives ran on the group's thread. */
+  /** Seconds that collectives ran on the group's thread. */
   get busySeconds(): number {
     return native.groupSeconds(this.#id);
   }

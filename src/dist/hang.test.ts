@@ -1,10 +1,10 @@
-/** Ranks that nobody launched watch one another: one that hangs is named by the others, which end. */
+/** Ranks without a launcher watch one another: the others name a hung rank, and end. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { freePort } from './meeting.ts';
 
-/** Joins the world, says so, and waits in a collective that the other rank does not come to. */
+/** Joins the world, says so, and waits in a collective that the other rank never enters. */
 const program = `
 import { joinWorld } from ${JSON.stringify(join(import.meta.dirname, 'world.ts'))};
 import { SharedStore } from ${JSON.stringify(join(import.meta.dirname, 'store.ts'))};
@@ -54,7 +54,7 @@ async function startWorld(more: Record<string, string> = {}): Promise<[Rank, Ran
   }) as [Rank, Rank];
 }
 
-/** Stops a rank once both have joined; how the other one ends. */
+/** Stops a rank once both have joined; returns how the other one ends. */
 async function otherEnds(stopped: 0 | 1): Promise<{ code: number | null; said: string }> {
   const ranks = await startWorld();
   await Promise.all(ranks.map(({ isThere }) => isThere));

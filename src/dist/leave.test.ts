@@ -18,7 +18,9 @@ const flag = process.env.FLAG;
 const until = async (there) => { while (!there()) await sleep(10); };
 `;
 
-/** The last rank comes to the meeting, then does not ask for a while whether all have; rank 0 comes last and ends at once. */
+/**
+ * The last rank comes to the meeting but delays asking whether all have arrived; rank 0 comes last and ends at once.
+ */
 const slowToAsk = `${begin}
 if (world.rank === world.size - 1) {
   const met = world.meet('the end');
@@ -33,7 +35,7 @@ if (world.rank === world.size - 1) {
 console.log('met');
 `;
 
-/** Rank 1 stays until rank 0 has left, whose limit is four seconds. */
+/** Rank 1 stays until rank 0, whose limit is four seconds, has left. */
 const stays = `${begin}
 const begun = performance.now();
 if (world.rank === 0) {

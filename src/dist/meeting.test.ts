@@ -54,7 +54,7 @@ it('refuses a port in use before rank 0 opens its store', async () => {
 
 it('finds ports that no connection is given by chance', async () => {
   const [first, last] = givenPorts();
-  // A system that gives away all that there are leaves no others.
+  // A system that hands out all ports as ephemeral ones leaves no others.
   if (first <= 10_000 && last >= 65_535) return;
   expect(first).toBeLessThan(last);
   const ports = await Promise.all(Array.from({ length: 20 }, freePort));

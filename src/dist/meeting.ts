@@ -1,6 +1,6 @@
 /**
- * Where ranks meet: the address and the port of rank 0's machine. Both are looked at before anything waits for them, since c10d tries
- * an address that does not exist, or a port that somebody else has, for minutes.
+ * Where ranks meet: the address and the port of rank 0's machine. Both are checked before anything waits for them,
+ * since c10d retries a nonexistent address, or a port in use, for minutes.
  */
 import { randomInt } from 'node:crypto';
 import { lookup } from 'node:dns/promises';
@@ -17,13 +17,13 @@ const ofThisMachine: Resolver = async (host) =>
   (await lookup(host, { all: true, verbatim: true })).map(({ address }) => address);
 
 export interface Patience {
-  /** For how long an unknown name is asked for again: a pod's name may come after the pods that ask for it. */
+  /** For how long an unknown name is looked up again: a pod's name may appear after the pods that look for it. */
   patienceMs?: number;
   resolve?: Resolver;
   pauseMs?: number;
 }
 
-/** The addresses of the machine of rank 0. */
+/** The addresses of rank 0's machine. */
 export async function addressesOf(
   host: string,
   { patienceMs = 0, resolve = ofThisMachine, pauseMs = 1000 }: Patience = {},
@@ -46,7 +46,7 @@ export async function addressesOf(
   }
 }
 
-/** Refuses an address of another machine, where all ranks are on this one. */
+/** Refuses an address of another machine if all ranks are on this one. */
 export function checkIsHere(
   host: string,
   addresses: readonly string[],
@@ -67,27 +67,33 @@ export function checkPort(port: number, sockets = listeningSockets()): void {
 export const portInUse = (port: number): string =>
   `Port ${port} of this machine is in use by another program, perhaps by another launch: choose one with --master-port (MASTER_PORT); with one machine alone, attune launch finds a free one.`;
 
-/** The ports that programs of this machine listen on, as Linux tells; none where it does not. Nobody is disturbed by asking. */
+/**
+ * The ports that programs of this machine listen on, as Linux lists them; none on other systems. Reading the list opens
+ * no connections.
+ */
 function listeningSockets(): number[] {
   return ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((path) =>
     existsSync(path) ? listeningPorts(readFileSync(path, 'utf8')) : [],
   );
 }
 
-/** From a table such as `0: 0100007F:7461 00000000:0000 0A …`: the local port in base 16, and the state, of which 0A is "listens". */
+/**
+ * From a table such as `0: 0100007F:7461 00000000:0000 0A …`: the local port in base 16, and the state, of which 0A
+ * means listening.
+ */
 export function listeningPorts(table: string): number[] {
   return Array.from(table.matchAll(/^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A /gm), ([, port = '']) =>
     Number.parseInt(port, 16),
   );
 }
 
-/** Below are the ports of programs that expect to have theirs. */
+/** Programs expect fixed ports below this one. */
 const lowest = 10_000;
 const highest = 65_535;
 
 /**
- * A port that nobody listens on at this moment. It is not one of those that the system gives to any connection: such a port may be
- * somebody else's a moment later, before rank 0 listens on it.
+ * A port that nobody listens on now. It is outside the system's ephemeral ports: one of those may be taken a moment
+ * later, before rank 0 listens on it.
  */
 export async function freePort(): Promise<number> {
   const [first, last] = givenPorts();
@@ -101,18 +107,18 @@ export async function freePort(): Promise<number> {
   return listen(0);
 }
 
-/** The first and the last port that the system gives to whoever asks for any. */
+/** The first and the last ephemeral port. */
 export function givenPorts(): [first: number, last: number] {
   try {
     const text = readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8');
     return text.trim().split(/\s+/).map(Number) as [number, number];
   } catch {
-    // The range that IANA names for it.
+    // IANA's range of ephemeral ports.
     return [49_152, 65_535];
   }
 }
 
-/** Listens for a moment: the port; 0 takes any. */
+/** Listens for a moment and returns the port; 0 takes any. */
 function listen(port: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer().on('error', reject);

@@ -1,4 +1,7 @@
-/** The norm of gradients, wherever their parts are: the same bits in any order of summation, but for ties in the last one. */
+/**
+ * The norm of gradients, wherever their parts are: the same bits in any order of summation, except for ties in the last
+ * bit.
+ */
 import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 
 /** The sum of squares of all gradients, in f64. */
@@ -11,7 +14,9 @@ export function squaresOf(parameters: readonly Tensor[]): number {
   return sum;
 }
 
-/** Scales gradients to at most `maxNorm`; returns the norm, rounded to f32 so that the order of the sum does not show. */
+/**
+ * Scales gradients to at most `maxNorm`. Returns the norm, rounded to f32 so that the order of the sum has no effect.
+ */
 export function clipTo(parameters: readonly Tensor[], exactNorm: number, maxNorm: number): number {
   const norm = Math.fround(exactNorm);
   if (maxNorm > 0 && norm > maxNorm && Number.isFinite(norm)) {

@@ -1,4 +1,6 @@
-/** Ranks that do not fit together, or lose one another, say so and end; torchrun's own store serves as well as rank 0's. */
+/**
+ * Ranks that do not fit together, or lose one another, say so and end; torchrun's own store serves as well as rank 0's.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +13,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const file = (name: string) => JSON.stringify(join(import.meta.dirname, name));
 
-/** Says what came of joining; a rank stays until the others have spoken too. */
+/** Prints the result of joining; a rank stays until the others have printed theirs. */
 const joins = `
 import { readdirSync, writeFileSync } from 'node:fs';
 import { joinWorld } from ${file('world.ts')};
@@ -59,7 +61,7 @@ it.concurrent('names a rank that was started twice', async () => {
   for (const text of texts) expect(text).toContain('two processes were started as rank 1: each needs a RANK');
 });
 
-/** Rank 1 of an attempt dies, and rank 0 keeps serving its store for a moment after it has given up, as one that cleans up does. */
+/** Rank 1 of an attempt dies. Rank 0 gives up but serves its store for a moment longer, as one that cleans up does. */
 const dies = `
 import { existsSync } from 'node:fs';
 import { joinWorld } from ${file('world.ts')};
@@ -90,7 +92,7 @@ it.concurrent('a rank that was started again does not take the store of the atte
   expect(texts.flat()).toEqual(['0,1\n', '0,1\n']);
 }, 120_000);
 
-/** The agent of torchrun: a process that is no rank and serves the store. */
+/** torchrun's agent: a process that is not a rank and serves the store. */
 const agent = `
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { native } from ${JSON.stringify(join(import.meta.dirname, '../tensor/engine/native.ts'))};
@@ -115,7 +117,7 @@ it.concurrent('joins by the store of an agent', async () => {
   expect(texts.flat()).toEqual(['0,1\n', '0,1\n']);
 });
 
-/** Rank 1 throws where nobody catches it. */
+/** Rank 1 throws an uncaught error. */
 const throws = `
 import { joinWorld } from ${file('world.ts')};
 const world = await joinWorld();

@@ -53,7 +53,7 @@ describe('checkPlace', () => {
     expect(() => checkPlace({ RANK: '1', LOCAL_RANK: '1', ...master })).toThrow('but WORLD_SIZE');
     expect(() => checkPlace({ WORLD_SIZE: '2', ...master })).toThrow('WORLD_SIZE=2 says that');
     expect(() => checkPlace({ PET_NNODES: '2', PET_RDZV_ENDPOINT: 'x' })).toThrow('torchrun --no-python attune train');
-    // A batch script is no task of srun's.
+    // A batch script is not a task of srun.
     expect(() => checkPlace({ WORLD_SIZE: '2', SLURM_PROCID: '0' })).toThrow(UserError);
   });
 
@@ -79,11 +79,11 @@ it('starts the ranks of a machine that an operator has given one process', () =>
   const node = { nproc: '8', nnodes: '2', nodeRank: '1', masterAddr: 'node0', masterPort: '1234' };
   expect(nodeOf(pod, 8)).toEqual(node);
   expect(nodeOf({ ...pod, CUDA_VISIBLE_DEVICES: '0,1' }, 8)).toEqual({ ...node, nproc: '2' });
-  // Newer operators count ranks in WORLD_SIZE, and name the machines apart.
+  // Newer operators count ranks in WORLD_SIZE and number the machines separately.
   const newer = { PET_NNODES: '2', PET_NODE_RANK: '1', PET_NPROC_PER_NODE: '4' };
   expect(nodeOf({ ...pod, ...newer, WORLD_SIZE: '8' }, 0)).toEqual({ ...node, nproc: '4' });
   expect(nodeOf(pod, 1)).toBeUndefined();
-  // The newest have PET_* alone.
+  // The newest have only PET_*.
   const petMaster = { PET_MASTER_ADDR: 'node0', PET_MASTER_PORT: '1234' };
   expect(nodeOf({ ...newer, ...petMaster }, 0)).toEqual({ ...node, nproc: '4' });
   expect(nodeOf({ ...newer, ...petMaster, PET_NPROC_PER_NODE: '1' }, 0)).toEqual({ ...node, nproc: '1' });

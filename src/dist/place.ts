@@ -1,6 +1,7 @@
 /**
- * Which rank this process is, from the environment of whoever started it: torchrun and `attune launch` (RANK, WORLD_SIZE,
- * LOCAL_RANK…), Slurm's srun (SLURM_PROCID…), Kubernetes operators (RANK of the node, no LOCAL_RANK; or PET_NODE_RANK).
+ * Which rank this process is, from its environment. It may have been started by torchrun or `attune launch` (RANK,
+ * WORLD_SIZE, LOCAL_RANK…), by Slurm's srun (SLURM_PROCID…), or by Kubernetes operators (RANK of the node, no
+ * LOCAL_RANK; or PET_NODE_RANK).
  *
  *     const place = readPlace(process.env);      // undefined: this process is alone
  */
@@ -11,33 +12,35 @@ import { UserError } from '../errors.ts';
 export interface Place {
   rank: number;
   size: number;
-  /** The rank among the processes of this machine, and how many those are. */
+  /** The rank among the processes of this machine, and the number of those. */
   localRank: number;
   localSize: number;
   /** Where the store of rank 0 listens. */
   host: string;
   port: number;
-  /** Tells launches apart that would meet at one address. */
+  /** Distinguishes launches that would meet at one address. */
   runId: string;
   /** torchrun's agent already runs the store; rank 0 only connects. */
   hasStore: boolean;
-  /** Put before all keys of a store that outlives its ranks: what they left there before torchrun started them anew does not count. */
+  /**
+   * Prefix of all keys in a store that outlives its ranks, so that keys from before a restart by torchrun do not count.
+   */
   prefix: string;
   startedBy: 'torchrun' | 'attune launch' | 'slurm' | 'kubernetes';
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Undefined where this process is a world of its own. */
+/** Undefined if this process is a world of its own. */
 export function readPlace(env: Environment): Place | undefined {
   if (env.RANK !== undefined && env.WORLD_SIZE !== undefined) return fromTorchrun(env);
-  // SLURM_STEP_ID is set inside srun only: a batch script, which sees the other variables too, is one process.
+  // SLURM_STEP_ID is set only inside srun: a batch script, which also sees the other variables, is one process.
   if (env.SLURM_PROCID !== undefined && env.SLURM_STEP_ID !== undefined) return fromSlurm(env);
   return undefined;
 }
 
 /**
- * Refuses half of a place, with which a process would train alone and nobody notice. Whole are RANK with WORLD_SIZE; srun's
+ * Refuses an incomplete place: the process would train alone, unnoticed. Complete are RANK with WORLD_SIZE; srun's
  * variables, beside which scripts often set one of the two; and an operator's PET_NNODES with the number of the pod.
  */
 export function checkPlace(env: Environment): void {
@@ -59,12 +62,12 @@ export function checkPlace(env: Environment): void {
 }
 
 const isSeveral = (text: string | undefined) => text !== undefined && text !== '1';
-/** Which of its job's pods this is. */
+/** The number of this pod in its job. */
 const nodeNumber = (env: Environment) => env.PET_NODE_RANK ?? env.RANK;
 
 /**
- * Whether whoever started this process may have started the same command before: `attune launch` and torchrun after a failure, Slurm where
- * it queued the job again, an operator, which starts pods anew and counts nothing.
+ * Whether this process's starter may have started the same command before: `attune launch` and torchrun after a
+ * failure, Slurm after requeueing the job, an operator that restarts pods without counting.
  */
 export function isStartedAgain(env: Environment): boolean {
   const counts = [env.ATTUNE_ATTEMPT, env.TORCHELASTIC_RESTART_COUNT, env.SLURM_RESTART_COUNT];
@@ -76,14 +79,14 @@ export const isPod = (env: Environment): boolean =>
   env.LOCAL_RANK === undefined &&
   (env.PET_NNODES !== undefined || (env.RANK !== undefined && env.WORLD_SIZE !== undefined));
 
-/** How many ranks a plan (`--dry-run`) is for: `attune launch` asks one process, and tells it. */
+/** How many ranks a plan (`--dry-run`) is for: `attune launch` runs it in one process, and tells it. */
 export const plannedRanks = (env: Environment): number =>
   env.ATTUNE_PLANNED_RANKS === undefined ? (readPlace(env)?.size ?? 1) : count(env, 'ATTUNE_PLANNED_RANKS');
 
 /** Seconds to wait for all ranks at the start. */
 export const startSeconds = (env: Environment): number => seconds(env, 'ATTUNE_DIST_START', 300);
 
-/** The seconds that a variable holds, or others where it is not set or empty. */
+/** The seconds in a variable, or the default if it is unset or empty. */
 export function seconds(env: Environment, name: string, otherwise: number, least: 0 | 1 = 1): number {
   const text = env[name];
   if (text === undefined || text === '') return otherwise;
@@ -138,7 +141,7 @@ function fromSlurm(env: Environment): Place | undefined {
     localRank: count(env, 'SLURM_LOCALID'),
     localSize: tasksHere(env),
     host,
-    // Jobs that share a machine get ports of their own.
+    // Jobs that share a machine get different ports.
     port: env.MASTER_PORT === undefined ? 20000 + (Number(env.SLURM_JOB_ID ?? 0) % 20000) : portOf(env.MASTER_PORT),
     runId: `slurm-${job}`,
     hasStore: false,
@@ -147,7 +150,7 @@ function fromSlurm(env: Environment): Place | undefined {
   };
 }
 
-/** SLURM_STEP_TASKS_PER_NODE is such as `4(x2),3`, in the order of nodes. */
+/** SLURM_STEP_TASKS_PER_NODE looks like `4(x2),3`, in the order of nodes. */
 function tasksHere(env: Environment): number {
   const text = env.SLURM_STEP_TASKS_PER_NODE ?? env.SLURM_TASKS_PER_NODE ?? '1';
   const each = text.split(',').flatMap((part) => {
@@ -157,7 +160,7 @@ function tasksHere(env: Environment): number {
   return each[Number(env.SLURM_NODEID ?? 0)] ?? 1;
 }
 
-/** Machine names of a Slurm list: `gpu[01-03,7],login` → gpu01, gpu02, gpu03, gpu7, login. */
+/** Machine names in a Slurm list: `gpu[01-03,7],login` → gpu01, gpu02, gpu03, gpu7, login. */
 export function hostsOf(list: string): string[] {
   const parts = list.match(/[^,[]+(\[[^\]]*\])?[^,[]*/g) ?? [];
   return parts.flatMap((part) => {
@@ -202,7 +205,7 @@ export function gpusInstalled(): number {
   return existsSync(folder) ? readdirSync(folder).length : 0;
 }
 
-/** A machine that an operator has started one process on. */
+/** A machine on which an operator has started one process. */
 export interface NodePlace {
   nproc: string;
   nnodes: string;
@@ -212,8 +215,9 @@ export interface NodePlace {
 }
 
 /**
- * Kubernetes operators give each pod its number and leave its ranks to it: PET_NNODES, PET_NODE_RANK and PET_NPROC_PER_NODE, or
- * RANK and WORLD_SIZE without LOCAL_RANK; some set both. Undefined where this process is a rank, or alone.
+ * Kubernetes operators give each pod its number and let it start its ranks: PET_NNODES, PET_NODE_RANK and
+ * PET_NPROC_PER_NODE, or RANK and WORLD_SIZE without LOCAL_RANK; some set both. Undefined if this process is a rank, or
+ * alone.
  */
 export function nodeOf(env: Environment, gpus: number): NodePlace | undefined {
   const [nnodes, nodeRank] = [env.PET_NNODES ?? env.WORLD_SIZE, nodeNumber(env)];

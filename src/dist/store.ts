@@ -1,6 +1,6 @@
 /**
- * The store that all ranks share: small texts by key, on rank 0's machine (TCPStore) or in a file (FileStore). Waiting is
- * done by asking again, so that a rank that has given up is noticed by whoever waits.
+ * The store that all ranks share: small texts by key, on rank 0's machine (TCPStore) or in a file (FileStore). Waiting
+ * means asking again, so that a waiting rank notices when another has given up.
  */
 import { once } from 'node:events';
 import { connect } from 'node:net';
@@ -11,15 +11,15 @@ import { endedBy, type Farewell, WorldError } from './failure.ts';
 import { checkPort, portInUse } from './meeting.ts';
 import type { Place } from './place.ts';
 
-/** Where a rank that fails leaves its reason. */
+/** Where a failing rank leaves its reason. */
 const abortKey = 'attune/abort';
 const runKey = 'attune/run';
 const sizeKey = 'attune/size';
 const rankKey = (rank: number) => `attune/rank/${rank}`;
-/** How many processes have ended that were in the world. */
+/** How many processes of the world have ended. */
 export const leftKey = 'attune/left';
 
-/** Says once which ranks are waited for, where they have not come within this time. */
+/** Reports once which ranks are waited for, if they have not arrived within this time. */
 export interface WaitNotice {
   afterMs: number;
   tell: (ranks: number[]) => void;
@@ -27,10 +27,10 @@ export interface WaitNotice {
 
 export interface BarrierOptions {
   timeoutMs: number;
-  /** Done a piece at a time while others are waited for; false when nothing is left. */
+  /** Done piece by piece while others are waited for; false when nothing is left. */
   work?: () => boolean;
   onWait?: WaitNotice;
-  /** What is waited for, in words; the barrier's name and the rank unless given. */
+  /** What is waited for, in words; by default the barrier's name and the rank. */
   what?: string;
 }
 
@@ -42,8 +42,9 @@ export class SharedStore {
   }
 
   /**
-   * Connects to the store of rank 0, which serves it. A rank that was started again (`isAgain`) may come while the store of the attempt
-   * before is still served: it waits for the next one. Attempts cannot be told apart by a number, since machines count their own.
+   * Connects to the store of rank 0, which serves it. A restarted rank (`isAgain`) may come while the previous
+   * attempt's store is still served: it waits for the next one. Attempts cannot be distinguished by a number, since
+   * machines count their own.
    */
   static async tcp(
     place: Place,
@@ -81,15 +82,16 @@ export class SharedStore {
   }
 
   /**
-   * Where this is the store of an attempt that has failed, or that has this rank already, waits until it is gone, and says why it failed
-   * if somebody did. Undefined where it is the store to join.
+   * If this is the store of a failed attempt, or one that already has this rank, waits until it is gone, and returns
+   * why it failed if known. Undefined if it is the store to join.
    */
   async #past({ host, port, rank }: Place, timeoutMs: number): Promise<{ farewell: Farewell | undefined } | undefined> {
     let farewell: Farewell | undefined;
     try {
       farewell = await this.aborted();
       if (farewell === undefined && (await this.get(rankKey(rank))) === undefined) return undefined;
-      // A connection of our own ends with the store. It is the store's that still answers after it was made.
+      // A connection of our own ends with the store. If it is still answered after the connection was made, it is the
+      // store's.
       const connection = connect(port, host);
       try {
         await once(connection, 'connect');
@@ -113,12 +115,15 @@ export class SharedStore {
     }
   }
 
-  /** Closes the connection: libtorch 1.13's client keeps a core busy once its store is gone, and ends the process if it was being asked. */
+  /**
+   * Closes the connection: once its store is gone, libtorch 1.13's client keeps a core busy, and ends the process if a
+   * request was pending.
+   */
   async #leave(): Promise<void> {
     await native.storeClose(this.id);
   }
 
-  /** The store of torchrun's agent, which outlives its ranks. Looks at nobody's place. */
+  /** The store of torchrun's agent, which outlives its ranks. Checks nobody's place. */
   static async ofAgent({ host, port, rank }: Place, prefix: string, timeoutMs: number): Promise<SharedStore> {
     const id = await native.storeTcp(host, port, false, timeoutMs, prefix).catch((error: Error) => {
       throw unreachable(error, { host, port, rank, isServer: false, timeoutMs });
@@ -131,8 +136,9 @@ export class SharedStore {
   }
 
   /**
-   * Two launches at one address would mix their keys, and ranks that were started with different numbers would wait for ever: rank 0
-   * says which launch this is and how many they are, and every rank is there once. Whoever sees it otherwise tells the others.
+   * Two launches at one address would mix their keys, and ranks started with different world sizes would wait for ever.
+   * So rank 0 publishes the launch and its number of ranks, and every rank registers once. A rank that sees a mismatch
+   * tells the others.
    */
   async #checkPlace({ rank, size, runId }: Place, timeoutMs: number): Promise<void> {
     if (rank === 0) {
@@ -172,8 +178,8 @@ export class SharedStore {
   }
 
   /**
-   * Waits until `count` ranks have come to this place. The error names those who have not. Meanwhile it works, where there is `work`:
-   * until all have come and one of them has none left.
+   * Waits until `count` ranks have arrived here. The error names those that have not. Meanwhile it does `work`, if
+   * given, until all have arrived and one of them has none left.
    */
   async barrier(name: string, rank: number, count: number, options: BarrierOptions): Promise<void> {
     const { timeoutMs, work, onWait, what = `"${name}" on rank ${rank}` } = options;
@@ -190,7 +196,7 @@ export class SharedStore {
     const arrived = async () => {
       if (await complete()) return true;
       if ((await this.add(leftKey, 0)) === 0) return undefined;
-      // Whoever has left will not come, unless it came and left between the two questions.
+      // A rank that has left will not come, unless it came and left between the two requests.
       if (await complete()) return true;
       await this.throwIfAborted();
       throw new WorldError(
@@ -257,7 +263,10 @@ function lost(error: Error): never {
   );
 }
 
-/** Milliseconds until the store is asked again: a twentieth of what was waited so far, so that little is lost at the end. */
+/**
+ * Milliseconds until the store is asked again: a twentieth of the time waited so far, so that little is lost at the
+ * end.
+ */
 export const pauseAfter = (waitedMs: number): number => Math.min(20, Math.max(1, waitedMs / 20));
 
 function unreachable(
@@ -275,7 +284,7 @@ function unreachable(
     return new WorldError(
       `Rank ${rank} did not reach the store of rank 0 at ${host}:${port} within ${timeoutMs / 1000} s: ${cause}. Is rank 0 running, and does a firewall let the port through?`,
     );
-  // c10d tells of every address that it tried.
+  // c10d lists every address that it tried.
   const reason = /errno: \d+ - ([^)]+)/.exec(error.message)?.[1];
   if (reason === 'Address already in use') return new UserError(portInUse(port));
   if (reason === 'Permission denied')
@@ -283,7 +292,7 @@ function unreachable(
   return new WorldError(`Rank 0 cannot open its store at ${host}:${port}: ${reason ?? cause}.`);
 }
 
-/** An error unless this build has c10d. */
+/** Throws an error unless this build has c10d. */
 export function checkDistributed(): void {
   if (native.distInfo().c10d) return;
   throw new AttuneError(

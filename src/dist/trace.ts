@@ -1,6 +1,6 @@
 /**
- * When a rank computed and when it exchanged, as Chrome's trace viewer and Perfetto read it. With ATTUNE_DIST_TRACE=folder
- * every rank writes `rank-N.json` there when it ends.
+ * When a rank computed and when it exchanged, in the format of Chrome's trace viewer and Perfetto. With
+ * ATTUNE_DIST_TRACE=folder every rank writes `rank-N.json` there when it ends.
  *
  *     traced('backward', () => loss.backward());
  */
@@ -25,7 +25,7 @@ const groups = new Set<number>();
 /** The clock that native/dist reads too. */
 const now = () => Number(process.hrtime.bigint() / 1000n);
 
-/** Runs a function and remembers when, where a trace is written; until its promise settles, where it gives one. */
+/** Runs a function and, if a trace is written, records its time; if it returns a promise, until that settles. */
 export function traced<T>(name: string, body: () => T): T {
   if (folder === undefined) return body();
   const begin = now();
@@ -40,7 +40,7 @@ export function traced<T>(name: string, body: () => T): T {
   }
 }
 
-/** Remembers when the collectives of a group ran. */
+/** Records when the collectives of a group ran. */
 export function traceGroup(group: number, rank: number): void {
   if (folder === undefined) return;
   if (groups.size === 0) process.on('exit', () => write(folder, rank));

@@ -1,26 +1,26 @@
 /**
- * Ranks that are waited for at the start: whoever started this one hears of it after some seconds, since somebody may have to start them.
- * `attune launch` is told over its pipe and says what to start where. Elsewhere the command line says it.
+ * Ranks that are missing at the start: after some seconds this is reported, since somebody may have to start them.
+ * `attune launch` is told over its pipe and says what to start where. Without a launcher the command line reports it.
  */
 import { isLaunched, report } from './beat.ts';
 import type { Place } from './place.ts';
 import type { WaitNotice } from './store.ts';
 
-/** Milliseconds until ranks are said to be missing; a third of the limit where that is less. */
+/** Milliseconds until ranks are reported missing; a third of the limit if that is less. */
 const noticeMs = 5000;
 
 let listener: (line: string) => void = () => {};
 
-/** Where ranks without a launcher say whom they wait for; nowhere unless set. */
+/** Where ranks without a launcher report missing ranks; nowhere unless set. */
 export function onWaiting(tell: (line: string) => void): void {
   listener = tell;
 }
 
-/** The notice of one rank. `over` is called when all have come. */
+/** The notice of one rank. `over` is called once all have arrived. */
 export function startNotice(place: Place, startMs: number): WaitNotice & { over: () => void } {
   let isTold = false;
   const tell = (ranks: number[]) => {
-    // One rank of each machine speaks; without a launcher, the first of all where it can know.
+    // One rank of each machine speaks; without a launcher, the first of all, if it can know.
     if (place.localRank !== 0) return;
     if (isLaunched()) report({ waiting: ranks });
     else if (place.rank === 0 || ranks.includes(0)) listener(waitingLine(ranks, place, startMs / 1000));

@@ -1,4 +1,4 @@
-/** One rank of world.test.ts: tries everything that a world offers and prints what it saw as one line of JSON. */
+/** One rank of world.test.ts: tries everything that a world offers and prints its observations as one line of JSON. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../random.ts';
 import { aten, keep, randn, scope, seed as seedEngine, type Tensor, tensor, zeros } from '../tensor/index.ts';
@@ -34,7 +34,7 @@ await group.allToAll(swapped, keep(tensor(Array.from({ length: size }, (_, to) =
 seen.swapped = numbers(swapped);
 await group.barrier();
 
-// Large sums, held against the ranks' numbers gathered and added from the first to the last, bit for bit.
+// Large sums, compared bit for bit with the ranks' numbers gathered and added from the first to the last.
 seen.memory = group.sharesMemory;
 const bits = (values: Tensor) => aten<Tensor>('view.dtype', values, 'int32');
 async function sumsRight(given: Tensor): Promise<boolean> {
@@ -51,7 +51,7 @@ seedEngine(100 + rank);
 const sparse = keep(zeros([3_000_001]));
 sparse.narrow(0, 700_000 + 1000 * rank, 2000).copy_(randn([2000]));
 sparse.narrow(0, 3_000_000, 1).fill_(rank + 1);
-sparse.narrow(0, 40_000, 300).fill_(-0); // on rank 0 alone the others' are +0
+sparse.narrow(0, 40_000, 300).fill_(-0); // −0 on rank 0 only; the others have +0
 if (rank > 0) sparse.narrow(0, 40_000, 300).zero_();
 seen.large = {
   few: await sumsRight(keep(randn([16_391]))),
@@ -61,7 +61,7 @@ seen.large = {
   sparse: await sumsRight(sparse),
   zero: await sumsRight(keep(zeros([2_000_000]))),
 };
-// Sums of many sizes one right after another: none may touch what others still read of the one before.
+// Sums of many sizes back to back: none may touch what others still read of the one before.
 const queued = Array.from({ length: 30 }, (_, i) => {
   const given = keep(zeros([i % 3 === 0 ? 4_300_000 : 20_000 + 30_011 * (i % 7)])).fill_((i + 1) * (rank + 1));
   return { given, ticket: group.start('all_reduce', given) };
@@ -76,7 +76,7 @@ seen.objects = await world.gather({ rank, text: 'é'.repeat(rank), bytes: new Ui
 seen.shared = await world.share(rank === 0 ? { from: 0 } : { from: -1 });
 seen.any = [await world.any(false), await world.any(rank === size - 1)];
 
-// Promises settle in another order on every rank; the places in the queue were taken in the same one.
+// Promises settle in another order on every rank; the places in the queue were taken in the same order.
 const turns = Array.from({ length: 12 }, () => group.turn());
 const random = new Random('order', rank);
 const values = await Promise.all(
@@ -93,7 +93,7 @@ const order: number[] = [];
 await world.firstThenRest('first', async () => void order.push(rank));
 seen.first = order;
 
-// Ranks work until all have come and one has nothing left to do: rank 0, which comes late.
+// Ranks work until all have arrived and one has nothing left to do: rank 0, which comes late.
 let [pieces, worked] = [rank === 0 ? 2 : 100_000, 0];
 if (rank === 0) await sleep(200);
 await world.meet('work', () => {
@@ -109,8 +109,9 @@ try {
   seen.refused = (error as Error).message;
 }
 
-// A world over a file has the same calls; in it, the last rank stays away from a collective with a time limit. The limit is also
-// that of connecting, and of how far apart the others may begin: it grows with the processes that share the cores.
+// A world over a file has the same calls; in it, the last rank stays away from a collective with a time limit. The
+// limit also covers connecting, and how far apart the others may begin: it grows with the number of processes that
+// share the cores.
 const path = process.argv[2] as string;
 const store = await SharedStore.file(path, size);
 const filed = await SharedWorld.open(store, { rank, size, localSize: size, host: '127.0.0.1' }, { timeoutMs: 240_000 });
@@ -135,7 +136,7 @@ clearInterval(clock);
 seen.ticks = ticks.length;
 await world.meet('end of waiting');
 
-// A rank that gives up is heard by whoever waits.
+// Waiting ranks notice a rank that gives up.
 if (rank === size - 1) await world.fail(new Error('the disk is full'));
 else seen.heard = await store.wait('never', { timeoutMs: 300, what: 'nothing' }).catch((error: Error) => error.message);
 if (rank < size - 1) seen.aborted = await world.meet('never').catch((error: Error) => error.message);

@@ -1,6 +1,6 @@
 /**
- * The world: all processes of one training. Trainers ask it for what they need of the others and never for numbers of
- * ranks. A world of one has neither store nor group, and its answers are what it was given.
+ * The world: all processes of one training. Trainers ask it for what they need from the others and never handle rank
+ * numbers. A world of one has neither store nor group, and returns what it was given.
  *
  *     const world = await joinWorld();
  *     const rows = await world.gather(mine);          // every rank's, on every rank
@@ -22,20 +22,21 @@ import { startNotice } from './waiting.ts';
 export interface World {
   readonly rank: number;
   readonly size: number;
-  /** Rank 0: it writes the run's folder and speaks on the console. */
+  /** Rank 0: it writes the run's folder and prints to the console. */
   readonly isFirst: boolean;
   /** Whether any rank says so. */
   any(flag: boolean): Promise<boolean>;
-  /** Rank 0's value, on every rank; the others' is not looked at. */
+  /** Rank 0's value, on every rank; the others' values are ignored. */
   share<T>(value: T): Promise<T>;
   /** Every rank's value, in the order of ranks, on every rank. */
   gather<T>(value: T): Promise<T[]>;
   /**
-   * Waits for every rank, however long: for places that ranks reach at very different times. Meanwhile it works, where all ranks give
-   * it `work`, which does a piece and says false when none was left: until all have come and one of them has none left.
+   * Waits for every rank without a time limit: for places that ranks reach at very different times. If all ranks give
+   * it `work` (which does a piece, and returns false when none was left), it works meanwhile, until all have arrived
+   * and one of them has none left.
    */
   meet(name: string, work?: () => boolean): Promise<void>;
-  /** Rank 0 does it first, the others when it is done: for what is cached on disk. */
+  /** Rank 0 runs it first, the others when it is done: for results cached on disk. */
   firstThenRest<T>(name: string, work: () => Promise<T>): Promise<T>;
   /** The group for tensors on a device; null in a world of one. */
   groupFor(device: Device): Group | null;
@@ -60,7 +61,7 @@ export const soloWorld: World = {
 
 let joined: Promise<World> | undefined;
 
-/** The world that this process was started into; joined once. */
+/** The world that this process was started in; joined once. */
 export function joinWorld(env: Readonly<Record<string, string | undefined>> = process.env): Promise<World> {
   joined ??= open(env);
   return joined;
@@ -84,7 +85,7 @@ async function open(env: Readonly<Record<string, string | undefined>>): Promise<
   return world;
 }
 
-/** A rank may wait for the slowest rollouts for a day. */
+/** A rank may wait a day for the slowest rollouts. */
 const patienceMs = 24 * 3600 * 1000;
 
 export class SharedWorld implements World {
@@ -117,7 +118,7 @@ export class SharedWorld implements World {
     { timeoutMs, startMs = timeoutMs, onWait }: { timeoutMs: number; startMs?: number; onWait?: WaitNotice },
   ): Promise<SharedWorld> {
     const { rank, size, localSize } = place;
-    // Groups connect pairwise and wait for each other inside c10d: everyone is known to be there first.
+    // Groups connect pairwise and wait for each other inside c10d, so all ranks must be known to be there first.
     const what = 'all ranks to start (ATTUNE_DIST_START)';
     await store.barrier('start', rank, size, { timeoutMs: startMs, onWait, what });
     const explain = (error: Error) => reasonOf(store, error);
@@ -125,7 +126,7 @@ export class SharedWorld implements World {
     const oneMachine = localSize === size && process.env.ATTUNE_DIST_MEMORY !== '0';
     const shared = { store: store.id, rank, size, timeoutMs, host, oneMachine, explain };
     const control = await Group.make({ ...shared, backend: 'gloo', name: 'world' });
-    // NCCL wants a GPU for each rank.
+    // NCCL needs a GPU for each rank.
     const useNccl =
       native.distInfo().nccl && native.cudaCount() > 0 && (process.env.ATTUNE_DIST_BACKEND ?? 'nccl') === 'nccl';
     const nccl = useNccl ? await Group.make({ ...shared, backend: 'nccl', name: 'world-nccl' }) : null;
@@ -189,7 +190,7 @@ export class SharedWorld implements World {
 
   async fail(error: Error): Promise<void> {
     this.hasFailed = true;
-    // Where the store is gone, its owner is: nothing is left to tell.
+    // If the store is gone, so is its owner: nobody is left to tell.
     const farewell = { rank: this.rank, reason: error.message, isMistake: error instanceof UserError };
     await this.#store.abort(farewell).catch(() => {});
   }

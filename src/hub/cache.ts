@@ -1,6 +1,7 @@
 /**
- * The cache of Python's huggingface_hub: models--org--name/{blobs,refs,snapshots}. A blob is named by its etag and appears
- * only when it is complete. A snapshot is a folder of links to blobs. A ref is written last, when all requested files are in.
+ * The cache of Python's huggingface_hub: models--org--name/{blobs,refs,snapshots}. A blob is named by its etag and
+ * appears only when it is complete. A snapshot is a folder of links to blobs. A ref is written last, when all requested
+ * files are there.
  */
 import { copyFile, mkdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -10,9 +11,9 @@ import { AttuneError } from '../errors.ts';
 
 export interface RepoFile {
   path: string;
-  /** Bytes; -1 where it is known only after a download. */
+  /** Bytes; -1 if it is known only after a download. */
   size: number;
-  /** The blob's name; "" where it is known only from a download's headers. */
+  /** The blob's name; "" if it is known only from a download's headers. */
   etag: string;
   /** Present for large files. */
   sha256?: string;
@@ -67,7 +68,7 @@ export class RepoCache {
     }
   }
 
-  /** Links a blob into a snapshot, or copies it where the file system has no links. */
+  /** Links a blob into a snapshot, or copies it if the file system has no links. */
   async link(commit: string, file: RepoFile): Promise<void> {
     const path = join(this.snapshot(commit), file.path);
     const blob = this.blob(file.etag);
@@ -127,7 +128,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** The size of a file, links followed; undefined where there is none. */
+/** The size of a file, following links; undefined if there is none. */
 export async function fileSize(path: string): Promise<number | undefined> {
   try {
     const found = await stat(path);

@@ -1,6 +1,6 @@
 /**
- * Downloads one file into the cache. A cut connection is resumed where it stopped, size and SHA-256 are checked, and only a
- * complete file gets its final name.
+ * Downloads one file into the cache. An interrupted download resumes where it stopped, size and SHA-256 are checked,
+ * and only a complete file gets its final name.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -24,7 +24,7 @@ export interface Download {
   file: RepoFile;
   url: string;
   place: RepoPlace;
-  /** Called with the bytes that arrived; negative where a damaged part is thrown away. */
+  /** Called with the bytes that arrived; negative if a damaged part is discarded. */
   onBytes: (bytes: number) => void;
 }
 
@@ -79,7 +79,7 @@ async function faultOf(path: string, file: RepoFile): Promise<string | undefined
   return found === file.sha256 ? undefined : `its SHA-256 is ${found}, the hub lists ${file.sha256}`;
 }
 
-/** Requests the missing bytes until the file is as long as listed, or several tries in a row bring none. */
+/** Requests the missing bytes until the file is as long as listed, or several attempts in a row bring none. */
 async function fetchAll(download: Download, partial: string, settings: HubSettings): Promise<void> {
   const { file, place } = download;
   let fruitless = 0;
@@ -100,7 +100,7 @@ async function fetchAll(download: Download, partial: string, settings: HubSettin
   }
 }
 
-/** Requests the bytes from `start` on. Returns what interrupted it, or undefined where the response was complete. */
+/** Requests the bytes from `start` on. Returns what interrupted it, or undefined if the response was complete. */
 async function fetchRest(
   { file, url, place, onBytes }: Download,
   partial: string,

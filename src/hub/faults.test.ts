@@ -10,7 +10,7 @@ import { startHub } from './server.test-support.ts';
 useHub();
 
 describe('faults', () => {
-  /** Something of the weights is in the cache: all else is smaller. */
+  /** Part of the weights is in the cache: all other files are smaller. */
   const arrived = () => {
     const blobs = join(cache, 'models--org--whole', 'blobs');
     return readdirSync(blobs).some((name) => name.endsWith('.incomplete') && statSync(join(blobs, name)).size > 1000);
@@ -73,7 +73,7 @@ describe('faults', () => {
     const listing = hub.fault;
     hub.fault = (request) => listing(request) ?? (isWeights(request) ? silent.shift() : undefined);
     const begin = performance.now();
-    // Many tries: on a machine with much else to do, more answers than the two may come too late.
+    // Many retries: on a busy machine, more than these two answers may come too late.
     const impatient = { ...options(), timeoutMs: 600, retries: 50 };
     expect(await readdir(await resolveModel('org/whole', impatient))).toContain('model.safetensors');
     expect(performance.now() - begin).toBeGreaterThan(1200);
@@ -169,7 +169,7 @@ describe('faults', () => {
   );
 
   it('bounds answers that are silent, endless or too long', async () => {
-    // Many tries: an answer that begins too late, on a machine with much else to do, is asked for again.
+    // Many retries: on a busy machine, an answer that begins too late is requested again.
     const impatient = { ...options(), timeoutMs: 60, retries: 1000 };
     hub.fault = (request) => (request.url.includes('/tree/') ? { drip: { bytes: 1, everyMs: 60_000 } } : undefined);
     await expect(resolveModel('org/whole', impatient)).rejects.toThrow(/broke off/);
@@ -217,7 +217,7 @@ describe('faults', () => {
     async (name) => {
       const error = await resolveModel(name, options()).catch((reason) => reason);
       expect(error).toMatchObject({ name: 'UserError' });
-      expect(error.message).toMatch(/" does not exist[.;]/); // ; where a folder of its beginning lies here
+      expect(error.message).toMatch(/" does not exist[.;]/); // a semicolon if a folder with its first part exists here
       expect(hub.seen).toEqual([]);
     },
   );

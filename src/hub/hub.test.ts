@@ -150,7 +150,7 @@ describe('without the hub', () => {
       name: 'HubUnreachable',
       message: expect.stringMatching(/not in the cache.*ECONNREFUSED/),
     });
-    // The network may be at fault, and not the name.
+    // The network may be at fault rather than the name.
     await expect(resolveModel('srcc', gone)).rejects.toMatchObject({
       name: 'HubUnreachable',
       message: expect.stringMatching(/ECONNREFUSED.* Nor is there a folder "srcc" here\. Did you mean "src"\?$/),

@@ -44,10 +44,10 @@ const TEXT =
 const INDEX = 'model.safetensors.index.json';
 const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth|ckpt|pkl))$/;
 
-/** The runs of which it was said, to each listener once. */
+/** The unfinished runs already reported, once per listener. */
 const told = new WeakMap<Progress, Set<string>>();
 
-/** A run that has not ended is not taken for a finished one in silence. */
+/** Reports that an unfinished run is used in place of a finished one. */
 function tellStandIn(model: string, folder: string, progress: Progress | undefined): void {
   if (progress === undefined || basename(folder) === 'final') return;
   const models = told.get(progress) ?? new Set();
@@ -100,7 +100,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
   return opened.folder;
 }
 
-/** Refuses pipes and devices under the names of model files: reading one could wait for ever. */
+/** Refuses pipes and devices under the names of model files: reading one could block for ever. */
 async function checkFiles(folder: string, names: readonly string[]): Promise<void> {
   for (const name of names) {
     if (!CONFIGURATION.includes(name) && !TEXT.test(name) && !name.endsWith('.safetensors') && name !== INDEX) continue;
@@ -126,9 +126,9 @@ export function datasetHub(options: HubOptions = {}) {
 }
 
 /**
- * Which weight files to download. Repositories often hold the weights several times (sharded, whole, "consolidated", half
- * precision); one set is enough: the shards of the index, else model.safetensors, else whatever there is. Adapters and heads
- * are added.
+ * Which weight files to download. Repositories often hold the weights several times (sharded, whole, "consolidated",
+ * half precision); one set is enough: the shards of the index, else model.safetensors, else whatever there is. Adapters
+ * and heads are added.
  */
 async function weightFiles(folder: string, names: readonly string[]): Promise<string[]> {
   const top = names.filter((name) => name.endsWith('.safetensors') && !name.includes('/'));

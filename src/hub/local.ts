@@ -1,13 +1,15 @@
 /**
- * The model folder that a folder stands for. A run's folder stands for its final model, else its best one, else its newest
- * checkpoint; any other folder for itself.
+ * The model folder that a folder stands for. For a run's folder that is its final model, else its best one, else its
+ * newest checkpoint; any other folder stands for itself.
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 
 const modelFiles = ['config.json', 'adapter_config.json', 'tokenizer.json'];
-/** What a folder may have in place of these: weights as pickle, a tokenizer in older files. Later checks say what to do. */
+/**
+ * What a folder may have instead of these: pickled weights, a tokenizer in older files. Later checks say what to do.
+ */
 const foreignFiles = /\.(bin|pt|pth|ckpt|pkl)$|^(vocab\.(json|txt)|tokenizer\.model)$/;
 
 export function modelFolderOf(folder: string): string {
@@ -24,14 +26,17 @@ export function modelFolderOf(folder: string): string {
   return found;
 }
 
-/** Where an adapter's base lies on this disk: a relative path starts at the current folder, or at the adapter's own. */
+/**
+ * The folder of an adapter's base, if it is on this disk: a relative path starts at the current folder, or at the
+ * adapter's own.
+ */
 export function adapterBaseFolder(adapter: string, base: string): string | undefined {
   return [resolve(base), resolve(adapter, base)].find((place) =>
     ['adapter_config.json', 'config.json'].some((file) => existsSync(join(place, file))),
   );
 }
 
-/** Refuses a folder without any of a model's files, and names the model that lies in it. */
+/** Refuses a folder without any of a model's files, and names a model inside it. */
 export function checkModelFolder(model: string, folder: string, names: readonly string[]): void {
   if (hasModel(folder) || names.some((name) => foreignFiles.test(name))) return;
   const inside = names.find(
@@ -44,7 +49,7 @@ export function checkModelFolder(model: string, folder: string, names: readonly 
   );
 }
 
-/** A run's folder has a config.json too, that of the training, so the config alone does not make a folder a model. */
+/** A run's folder also has a config.json, that of the training, so the config alone does not make a folder a model. */
 const isRun = (folder: string) =>
   existsSync(join(folder, 'run.json')) && !existsSync(join(folder, 'tokenizer.json')) && !hasWeights(folder);
 

@@ -1,4 +1,4 @@
-/** Names of models that are mistyped paths: they are refused with advice, where possible before the hub is asked. */
+/** Model names that are mistyped paths: they are refused with advice, if possible before the hub is asked. */
 import { readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AttuneError, nearest, UserError } from '../errors.ts';
@@ -7,13 +7,13 @@ import { isCached } from './repo.ts';
 import { HubUnreachable } from './request.ts';
 import type { HubOptions } from './settings.ts';
 
-/** The folders that trainings and quantisation save models in by default; no repository of note is called so. */
+/** The folders in which training and quantisation save models by default; no well-known repository has such a name. */
 const savedFolder =
   /^(checkpoints|outputs|quantized_models)\/|\/(final|best_model|(step|checkpoint)-\d+|quantized_int[48])$/;
 
 /**
- * Refuses names that only a path can have, `models/nope` where a folder `models` exists, and `run/final`. A repository
- * that is called so is reached with its revision, or once it is in the cache.
+ * Refuses names that only a path can have: `models/nope` if a folder `models` exists, and `run/final`. A repository of
+ * that name can be reached with its revision, or once it is in the cache.
  */
 export async function refuseMissingFolder(model: string, options: HubOptions): Promise<void> {
   const target = await readlink(namedPath(model)).catch(() => undefined);
@@ -27,10 +27,10 @@ export async function refuseMissingFolder(model: string, options: HubOptions): P
   throw new MissingFolder(`The folder "${model}" does not exist${where}.${await nearFolder(model)}`, model);
 }
 
-/** The error for a folder that is not there. An adapter's base is named in a file, so its reader needs other advice. */
+/** The error for a missing folder. An adapter's base is named in a file, so its reader needs other advice. */
 export class MissingFolder extends UserError {
   readonly fault: string;
-  /** The hub's repository that could be meant. */
+  /** The hub repository that could be meant. */
   readonly repo: string | undefined;
 
   constructor(fault: string, repo?: string) {
@@ -40,7 +40,7 @@ export class MissingFolder extends UserError {
   }
 }
 
-/** A name that the hub cannot be asked for, or does not know, may be that of a folder, mistyped: the error says so, too. */
+/** A name that the hub cannot be asked for, or does not know, may be a mistyped folder: the error then says so. */
 export async function withFolders(model: string, error: Error): Promise<Error> {
   if (!(error instanceof AttuneError)) return error;
   const near = await nearFolder(model);
@@ -48,7 +48,9 @@ export async function withFolders(model: string, error: Error): Promise<Error> {
   return error;
 }
 
-/** ` Did you mean "models/tiny"?` for `modles/tiny`: each part of the path is taken for the nearest folder there is. */
+/**
+ * ` Did you mean "models/tiny"?` for `modles/tiny`: replaces each part of the path by the most similar existing folder.
+ */
 async function nearFolder(model: string): Promise<string> {
   const parts = model.split('/').filter((part) => part !== '');
   let near = model.startsWith('/') ? '/' : '';
@@ -61,7 +63,7 @@ async function nearFolder(model: string): Promise<string> {
   return parts.length === 0 ? '' : ` Did you mean "${near}"?`;
 }
 
-/** The folders in a folder, also by links; links to nothing are left out. */
+/** The folders in a folder, including links; broken links are left out. */
 async function foldersIn(path: string): Promise<string[]> {
   const names = await readdir(path).catch(() => []);
   const folders = await Promise.all(names.map((name) => isFolder(join(path, name))));

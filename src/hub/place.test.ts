@@ -37,7 +37,8 @@ for (const [name, weights, tokenizer, template] of [
   writeFileSync(at(name, 'train_config.json'), name);
 }
 
-// An adapter that names its base by a path beside it; its copies lie beside a copy of the base, and beside another model.
+// An adapter that names its base by a relative path; its copies lie beside a copy of the base, and beside another
+// model.
 for (const [place, base] of [
   ['here', 'one'],
   ['moved', 'copy'],

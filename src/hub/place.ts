@@ -1,4 +1,4 @@
-/** What a model's name means on this machine. Nothing is asked of the hub, and nothing is fetched. */
+/** What a model's name means on this machine. The hub is not asked and nothing is downloaded. */
 import { readFile, realpath, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -19,13 +19,13 @@ export function splitRevision(model: string): [string, string | undefined] {
   return [model.slice(0, at), model.slice(at + 1)];
 }
 
-/** Whether a name can be one of the hub's. */
+/** Whether a name can be a hub name. */
 export const isRepoName = (model: string): boolean =>
   !/^[./~]|\\|\/$/.test(model) && splitRevision(model)[0].split('/').length <= 2;
 
 /**
- * Whether two names mean the same model, as far as this machine can tell: one place, or a copy with the same bytes. Where
- * the first is not here any more, a folder is believed to be where it is now.
+ * Whether two names mean the same model, as far as this machine can tell: one place, or a copy with the same bytes. If
+ * the first no longer exists here, the second is assumed to be its new place.
  */
 export async function isSameModel(was: string, is: string, options: HubOptions = {}): Promise<boolean> {
   if (was === is) return true;
@@ -35,7 +35,7 @@ export async function isSameModel(was: string, is: string, options: HubOptions =
   return repoPlace(was) === repoPlace(is);
 }
 
-/** Adapters have to be on the same base, too, which the same path beside each of them may not be. */
+/** Adapters must also have the same base; the same relative path in each may lead to different ones. */
 async function holdSame(before: string, now: string, options: HubOptions): Promise<boolean> {
   const [one, other] = await Promise.all([before, now].map((folder) => realpath(folder)));
   if (one !== other && !(await holdSameModel(before, now).catch(() => false))) return false;
@@ -44,7 +44,7 @@ async function holdSame(before: string, now: string, options: HubOptions): Promi
   return isSameModel(base, otherBase, options);
 }
 
-/** The name or the folder of an adapter's base; undefined where the folder is no adapter's. */
+/** The name or folder of an adapter's base; undefined if the folder holds no adapter. */
 async function baseOf(folder: string): Promise<string | undefined> {
   const text = await readFile(join(folder, 'adapter_config.json'), 'utf8').catch(() => undefined);
   if (text === undefined) return undefined;
@@ -54,11 +54,11 @@ async function baseOf(folder: string): Promise<string | undefined> {
     const place = adapterBaseFolder(folder, base) ?? (typeof revision === 'string' ? `${base}@${revision}` : base);
     return place === resolve(folder) ? undefined : place;
   } catch {
-    return undefined; // as one that names itself, refused where it is loaded
+    return undefined; // such as one that names itself, which is refused on loading
   }
 }
 
-/** A model's folder, or that of its copy in the hub's cache; undefined where there is neither. */
+/** A model's folder, or its copy's in the hub's cache; undefined if there is neither. */
 async function placeOf(model: string, options: HubOptions): Promise<string | undefined> {
   const path = namedPath(model);
   if (await isFolder(path)) return modelFolderOf(path);

@@ -23,7 +23,7 @@ export interface RepoOptions extends HubOptions {
 }
 
 export interface FetchOptions extends RepoOptions {
-  /** Which files: names, or patterns in which `*` also matches slashes (as in Python). All files when left out. */
+  /** Which files: names, or patterns in which `*` also matches slashes (as in Python). All files by default. */
   patterns?: readonly string[] | ((path: string) => boolean);
 }
 
@@ -39,7 +39,7 @@ export interface OpenRepo {
   commit: string;
   files: RepoFile[];
   folder: string;
-  /** Downloads these files into `folder` where they are missing. */
+  /** Downloads these files into `folder` if they are missing. */
   fetch(paths: readonly string[], progress?: Progress): Promise<void>;
 }
 
@@ -72,7 +72,7 @@ export async function fetchRepoFiles(options: FetchOptions): Promise<FetchedFile
   return { folder: repo.folder, commit: repo.commit, files };
 }
 
-/** Whether some revision of a repository has been fetched before. */
+/** Whether any revision of a repository has been downloaded before. */
 export async function isCached(
   repo: string,
   options: HubOptions = {},
@@ -160,7 +160,7 @@ async function fetchFiles(
   };
   const workers = Array.from({ length: PARALLEL_DOWNLOADS }, () =>
     worker().catch((error) => {
-      // One failed file fails the whole. What the other downloads have so far stays for the next try.
+      // One failed file fails the whole. What the other downloads have so far stays for the next attempt.
       stop.abort(error);
       throw error;
     }),

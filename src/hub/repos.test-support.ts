@@ -1,4 +1,4 @@
-/** What the tests of the hub share: repositories with models of every kind, a server that has them, and a cache. */
+/** Shared by the hub's tests: repositories with models of every kind, a server for them, and a cache. */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -54,7 +54,7 @@ export const once = <T>(value: T) => {
   };
 };
 
-/** A hub and an empty cache for each test of the file that calls it. */
+/** A hub and an empty cache for each test of the calling file. */
 export function useHub(): void {
   beforeEach(async () => {
     hub = await startHub(repos);

@@ -1,6 +1,6 @@
 /**
- * One request to the hub: with the token, a time limit, retries with growing pauses, and errors that say what to do. Neither
- * tokens nor signed addresses appear in messages.
+ * One request to the hub: with the token, a time limit, retries with growing pauses, and errors that say what to do.
+ * Neither tokens nor signed addresses appear in messages.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AttuneError, UserError } from '../errors.ts';
@@ -64,12 +64,14 @@ function isUnknownHost(error: unknown): boolean {
   return code === 'ENOTFOUND' || code === 'EAI_AGAIN';
 }
 
-/** Reports that a request failed and is tried again: the pauses add up to half a minute. */
+/** Reports that a request failed and is retried: the pauses add up to half a minute. */
 export function announceRetry(place: RepoPlace, fault: string, settings: HubSettings): void {
   settings.progress?.start(`fetching ${placeName(place)}`).done(`${fault}; trying again`);
 }
 
-/** Waits after a failed try (`attempt` counts from 0): as long as the server asked, else twice as long each time. */
+/**
+ * Waits after a failed attempt (`attempt` counts from 0): as long as the server asked, else twice as long each time.
+ */
 export async function pause(attempt: number, settings: HubSettings, askedMs?: number): Promise<void> {
   const jitter = 0.75 + Math.random() / 2;
   const ms = askedMs ?? settings.backoffMs * 2 ** attempt * jitter;
@@ -161,7 +163,7 @@ async function readBody(response: Response, mostBytes: number, settings: HubSett
   return Buffer.concat(pieces);
 }
 
-/** Rejects where `work` takes longer than the time limit, or the signal aborts. */
+/** Rejects if `work` takes longer than the time limit, or the signal aborts. */
 export async function withinSilence<T>(work: Promise<T>, settings: HubSettings): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   let onAbort: (() => void) | undefined;
@@ -212,7 +214,7 @@ function refusal(response: Response, place: RepoPlace, settings: HubSettings, de
   return new UserError(`The hub refused ${placeName(place)} with status ${response.status}${detail}.`);
 }
 
-/** Retry-After in milliseconds: it is given in seconds or as a date; undefined where it is neither. */
+/** Retry-After in milliseconds. The header is in seconds or a date; undefined if it is neither. */
 function retryAfterMs(value: string | null): number | undefined {
   if (value === null) return undefined;
   const seconds = Number(value);

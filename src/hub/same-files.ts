@@ -1,8 +1,8 @@
-/** Whether two folders hold the same model, byte by byte: a model that was copied is still the same. */
+/** Whether two folders hold the same model, byte by byte: a copied model is still the same. */
 import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** What decides what a model computes; notes of its training do not. */
+/** The files that determine what a model computes, as opposed to notes of its training. */
 const modelFile =
   /^((adapter_)?config\.json|(tokenizer(_config)?|special_tokens_map|added_tokens)\.json|chat_template\.jinja|.*\.safetensors(\.index\.json)?)$/;
 const CHUNK = 8 << 20;
@@ -11,7 +11,7 @@ export async function holdSameModel(one: string, other: string): Promise<boolean
   const [names, others] = await Promise.all([one, other].map(modelFiles));
   if (names === undefined || !names.some((name) => name.endsWith('.safetensors'))) return false;
   if (names.join('\n') !== others?.join('\n')) return false;
-  // All sizes before any bytes: two models seldom agree in them.
+  // All sizes before any bytes: two models rarely have the same sizes.
   for (const isSame of [sameSize, sameBytes])
     for (const name of names) if (!(await isSame(join(one, name), join(other, name)))) return false;
   return true;

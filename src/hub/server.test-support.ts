@@ -15,7 +15,9 @@ export interface Fault {
   status?: number;
   headers?: Record<string, string>;
   body?: string;
-  /** Send this many bytes of the body, then cut the connection, once `arrived` says that the client has some of them. */
+  /**
+   * Send this many bytes of the body, then cut the connection, once `arrived` says that the client has some of them.
+   */
   cutAfter?: number;
   arrived?: () => boolean;
   /** Send this many bytes of the body, then nothing more. */
@@ -26,7 +28,7 @@ export interface Fault {
   hang?: boolean;
   /** Send these bytes for the file. */
   content?: Buffer;
-  /** Take no notice of Range. */
+  /** Ignore Range. */
   wholeFile?: boolean;
 }
 
@@ -124,7 +126,7 @@ export async function startHub(repos: Record<string, Files>, large = /safetensor
   hub.endpoint = endpoint as string;
   cdnUrl = cdn as string;
   hub.close = async () => {
-    // First no new connection, then an end to every one there is: once, a server that was asked the other way round never closed.
+    // First refuses new connections, then ends the existing ones: in the other order, a server once never closed.
     const closed = servers.map((server) => new Promise((done) => server.close(done)));
     for (const socket of open) socket.destroy();
     await Promise.all(closed);
@@ -151,7 +153,7 @@ function sendFile(
   else response.write(body.subarray(0, fault.cutAfter), () => cut(response, fault.arrived));
 }
 
-/** What has not been read from a connection when it breaks is lost with it. */
+/** Breaks a connection; what the client has not read of it is lost. */
 function cut(response: ServerResponse, arrived = () => true): void {
   setTimeout(() => (arrived() ? response.destroy() : cut(response, arrived)), 20);
 }

@@ -9,22 +9,22 @@ import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
 
 export interface HubOptions {
-  /** In place of HF_ENDPOINT. */
+  /** Instead of HF_ENDPOINT. */
   endpoint?: string;
-  /** In place of HF_TOKEN. */
+  /** Instead of HF_TOKEN. */
   token?: string;
-  /** In place of HF_HUB_CACHE. */
+  /** Instead of HF_HUB_CACHE. */
   cacheDir?: string;
-  /** In place of HF_HUB_OFFLINE. */
+  /** Instead of HF_HUB_OFFLINE. */
   offline?: boolean;
-  /** How long to wait for the server before a request is given up and tried again. */
+  /** How long to wait for the server before a request is abandoned and retried. */
   timeoutMs?: number;
-  /** How often a failed request is tried again; a download that makes progress starts counting anew. */
+  /** How often a failed request is retried; a download that makes progress resets the count. */
   retries?: number;
-  /** The first pause between tries; it doubles each time. */
+  /** The first pause between retries; it doubles each time. */
   backoffMs?: number;
   signal?: AbortSignal;
-  /** Shows downloads, and says when a request is tried again. */
+  /** Shows downloads and retries. */
   progress?: Progress;
   env?: Record<string, string | undefined>;
 }
@@ -43,7 +43,7 @@ export interface HubSettings {
 
 export async function hubSettings(options: HubOptions = {}): Promise<HubSettings> {
   const env = options.env ?? process.env;
-  // A variable that is empty is one that is not set (XDG's rule, and what compose files pass on).
+  // An empty variable counts as unset (XDG's rule, and what compose files pass on).
   const home = env.HF_HOME || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'huggingface');
   return {
     endpoint: checkedEndpoint(options.endpoint ?? (env.HF_ENDPOINT || 'https://huggingface.co')),

@@ -1,4 +1,4 @@
-/** Hugging Face checkpoints in and out, and everything that runs them. */
+/** Reads and writes Hugging Face checkpoints, and runs the models. */
 
 export { type QuantType, quantTypes } from '../nn/index.ts';
 export { type PackedBatch, packSequences, type Sharing } from './decoder/batch.ts';

@@ -27,7 +27,7 @@ export class Model {
   readonly notes: ModelNotes;
   /** The folder it was loaded from; undefined for fresh weights. */
   readonly folder: string | undefined;
-  /** Its name on the hub (`org/name[@revision]`), where it came from there. */
+  /** Its name on the hub (`org/name[@revision]`), if it came from there. */
   readonly hubName: string | undefined;
   /** Its LoRA adapters (lora/lora.ts); null for a plain model. */
   adapters: Adapters | null = null;
@@ -54,7 +54,7 @@ export class Model {
     return this.decoder.device;
   }
 
-  /** Gives the model a new head with random weights in place of the old one. */
+  /** Gives the model a new head with random weights, instead of the old one. */
   addHead(kind: HeadKind, outputs: number): ScoreHead {
     this.head?.dispose();
     this.head = ScoreHead.init(kind, outputs, this.decoder.spec.hiddenSize, this.device);

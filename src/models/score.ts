@@ -17,7 +17,9 @@ export interface ScoredSequence {
   ids: ArrayLike<number>;
   /** Positions of the tokens at which the head is applied. */
   places: readonly number[];
-  /** How many of its first tokens are the prompt's. Neighbours with the same prompt go through the model with one copy of it. */
+  /**
+   * How many of its first tokens are the prompt's. Neighbours with the same prompt share one copy of it in the model.
+   */
   promptLength?: number;
 }
 
@@ -25,7 +27,9 @@ export interface ScoredSequence {
 export interface HeadOutputOptions {
   /** Most tokens that go through the model at once; a single longer sequence goes alone. */
   tokenBudget?: number;
-  /** `fast`: an H100 or H200 rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
+  /**
+   * `fast`: for a model in 8 bits, an H100 or H200 also rounds the inputs of products to 8 bits (docs/quantisation.md).
+   */
   precision?: Precision;
 }
 
@@ -38,7 +42,7 @@ export function headOutputs(
   return [...headOutputBatches(model, sequences, options)].flat();
 }
 
-/** What `headOutputs` gives, batch by batch: between two of them a caller may do other work, or stop. */
+/** The results of `headOutputs`, batch by batch: between two batches a caller may do other work, or stop. */
 export function* headOutputBatches(
   model: Model,
   sequences: readonly ScoredSequence[],

@@ -1,6 +1,6 @@
 /**
- * The update of AdamW for parameters of one kind: by our own kernels, by libtorch's fused one, or by its foreach operators
- * (adamw.ts says which is used where).
+ * The AdamW update for parameters of one kind: by our own kernels, by libtorch's fused one, or by its foreach operators
+ * (adamw.ts chooses).
  */
 import { aten, empty, findOperator, hasCudaKernels, scope, type Tensor, tensor } from '../tensor/index.ts';
 
@@ -13,7 +13,7 @@ export interface Slot {
   average: Tensor;
   square: Tensor;
   decay: number;
-  /** Updates so far: a parameter whose first gradient comes late starts its bias correction then. */
+  /** Updates so far: a parameter whose first gradient comes late starts its bias correction at that point. */
   steps: number;
 }
 
@@ -28,13 +28,13 @@ export interface AdamWRule {
   lr: number;
   betas: readonly [number, number];
   eps: number;
-  /** In one kernel wherever there is one. */
+  /** Uses one kernel if there is one. */
   fused: boolean;
   /** Elements of half-precision gradients that are converted to f32 at a time. */
   convertedAtOnce: number;
 }
 
-/** Updates parameters that share dtypes, decay and count of steps, inside a scope and without gradients. */
+/** Updates parameters that share dtypes, decay and step count. Call it inside a scope and without gradients. */
 export function updateGroup(group: Graded[], rule: AdamWRule, factor: Tensor | null): void {
   const first = (group[0] as Graded).slot;
   if (rule.fused && hasOwnKernel(first.master)) {
@@ -106,7 +106,7 @@ function updateByOperators(
   aten('_foreach_addcdiv_.Scalar', masters, averages, denominators, -lr / correction1);
 }
 
-/** One part where nothing is converted: one call of the kernel for all. */
+/** Parts of the group. If nothing is converted there is only one, and one kernel call updates them all. */
 function inParts(group: Graded[], most: number): Graded[][] {
   if (group.every(({ slot, gradient }) => gradient.dtype === slot.master.dtype)) return [group];
   const parts: Graded[][] = [];
@@ -123,7 +123,7 @@ function inParts(group: Graded[], most: number): Graded[][] {
   return parts;
 }
 
-/** A parameter larger than a part, such as an embedding, in groups of its rows. */
+/** Splits a parameter larger than a part, such as an embedding, into groups of its rows. */
 function inRows(whole: Graded, most: number): Graded[] {
   const { slot, gradient } = whole;
   const [rows = 1] = gradient.shape;
@@ -145,7 +145,7 @@ function inRows(whole: Graded, most: number): Graded[] {
   });
 }
 
-/** Copies in one call where libtorch has the operator (2.1 and later). */
+/** Copies in one call if libtorch has the operator (2.1 and later). */
 function copyAll(targets: Tensor[], sources: Tensor[]): void {
   if (findOperator('_foreach_copy_') !== null) aten('_foreach_copy_', targets, sources);
   else for (const [i, target] of targets.entries()) target.copy_(sources[i] as Tensor);
@@ -169,7 +169,7 @@ function fusedUpdate(
 export const hasOwnKernel = ({ dtype, device }: Tensor) =>
   dtype === 'float32' && device.startsWith('cuda') && hasCudaKernels();
 
-/** What our own kernel of the CPU takes. */
+/** What our own CPU kernel takes. */
 const isPlainFloat = ({ dtype, device }: Tensor) => dtype === 'float32' && device === 'cpu';
 
 const fusedDevices = new Map<string, boolean>();

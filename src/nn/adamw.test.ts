@@ -225,7 +225,8 @@ it('updates an element to the same bits wherever it stands, as parameters that a
       return named.flatMap(([, parameter]) => [...parameter.numbers()]);
     });
   const whole = trained([0]);
-  // libtorch's fused kernel rounds the last elements, fewer than a vector register holds, in another way now and then.
+  // Now and then libtorch's fused kernel rounds the last elements, those that do not fill a vector register,
+  // differently.
   for (let length = 1; length < 40; length++)
     expect(trained(Array.from({ length: Math.ceil(size / length) }, (_, i) => i * length))).toEqual(whole);
   for (const each of [start, ...gradients]) each.dispose();

@@ -4,10 +4,10 @@
  *   m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← θ − lr·λ·θ − lr·m̂/(√v̂ + ε)
  *
  * Parameters in bf16 or f16 have an f32 master copy: an update of 1e-6 relative to a weight is far below bf16's 2⁻⁸ and
- * would vanish otherwise. On CPUs f32 is updated by our own kernel, whose bits do not depend on where an element stands: parameters
- * that are dealt over processes get the bits of whole ones. On CUDA our own kernel updates all parameters in one launch
- * (native/ops/training/adamw.cc). Elsewhere libtorch's fused kernel is used where it has one (its own for CPUs rounds the last elements of a
- * tensor in another way), and its foreach operators where it has none.
+ * would vanish otherwise. On CPUs our own kernel updates f32 parameters. Its bits do not depend on an element's
+ * position, so parameters sharded over processes get the same bits as whole ones. On CUDA our own kernel updates all
+ * parameters in one launch (native/ops/training/adamw.cc). Everything else uses libtorch's fused kernel, or its foreach
+ * operators if it has none. (libtorch's fused CPU kernel rounds the last elements of a tensor differently.)
  */
 import { checkNames, UserError } from '../errors.ts';
 import {
@@ -30,9 +30,12 @@ export interface AdamWOptions {
   weightDecay?: number;
   /** Which parameters decay; by default matrices do and vectors (biases, norms) do not. */
   decays?: (name: string, parameter: Tensor) => boolean;
-  /** The update in one kernel; by default wherever there is one. */
+  /** Update in one kernel; by default if there is one. */
   fused?: boolean;
-  /** Elements of half-precision gradients that are converted to f32 at a time: the copies of all would be as large as the masters. */
+  /**
+   * Elements of half-precision gradients that are converted to f32 at a time: f32 copies of all would be as large as
+   * the masters.
+   */
   convertedAtOnce?: number;
 }
 
@@ -49,7 +52,7 @@ export class AdamW {
   readonly #settings: Omit<AdamWRule, 'lr'>;
   readonly #slots: Slot[];
   #steps = 0;
-  /** The parameters that the last step updated. */
+  /** The parameters updated in the last step. */
   #updated: Slot[] = [];
 
   constructor(parameters: Iterable<readonly [string, Tensor]>, options: AdamWOptions) {
@@ -97,14 +100,17 @@ export class AdamW {
   get steps(): number {
     return this.#steps;
   }
-  /** Whether `step` takes a factor for the gradients that is still being computed: then nothing waits for the norm before the update. */
+  /**
+   * Whether `step` takes a gradient factor that is still being computed on the device: then the update does not wait
+   * for the norm.
+   */
   get scalesOnDevice(): boolean {
     return this.#settings.fused && this.#slots.length > 0 && this.#slots.every(({ master }) => hasOwnKernel(master));
   }
 
   /**
-   * Updates every parameter that has a gradient; the others stay as they are. Gradients are multiplied with `factor`, one f32 number
-   * on their device. Where it turns out to be NaN nothing is updated, and the caller says so afterwards (`takeBackStep`).
+   * Updates every parameter that has a gradient; the others stay as they are. Gradients are multiplied by `factor`, one
+   * f32 number on their device. If it is NaN nothing is updated, and the caller calls `takeBackStep` afterwards.
    */
   step(factor: Tensor | null = null): void {
     this.#steps++;
@@ -129,7 +135,7 @@ export class AdamW {
     );
   }
 
-  /** Counts the last step as none. */
+  /** Removes the last step from the step counts. */
   takeBackStep(): void {
     this.#steps--;
     for (const slot of this.#updated) slot.steps--;
@@ -149,7 +155,7 @@ export class AdamW {
     return slot.master === slot.parameter ? moments : [...moments, [`${slot.name}.master`, slot.master]];
   }
 
-  /** Each parameter's state, for an optimiser that deals it over several processes. */
+  /** Each parameter's state, for an optimiser that shards it over several processes. */
   state(): { name: string; exp_avg: Tensor; exp_avg_sq: Tensor; master: Tensor; steps: number }[] {
     return this.#slots.map(({ name, average, square, master, steps }) => ({
       name,
@@ -160,15 +166,15 @@ export class AdamW {
     }));
   }
 
-  /** Sets the counts of updates: of all, and of each parameter. */
+  /** Sets the step counts: the overall one, and each parameter's. */
   setSteps(steps: number, each: (name: string) => number): void {
     this.#steps = steps;
     for (const slot of this.#slots) slot.steps = each(slot.name);
   }
 
   /**
-   * Writes all that an exact resume needs: moments, f32 masters of half-precision parameters, step counts. Without a path it
-   * writes nothing, as ranks do that leave it to the first.
+   * Writes everything that an exact resume needs: moments, f32 masters of half-precision parameters, step counts.
+   * Without a path it writes nothing: ranks other than the first pass none.
    */
   save(path: string | undefined): void {
     if (path === undefined) return;
@@ -177,7 +183,7 @@ export class AdamW {
     writeSafetensors(path, parts, { steps: String(this.#steps), parameter_steps: JSON.stringify(each) });
   }
 
-  /** Restores a saved state. One that does not fit the parameters is refused, and nothing changes. */
+  /** Restores a saved state. If it does not fit the parameters it is refused and nothing changes. */
   load(path: string): void {
     using file = openSafetensors(path);
     const steps = Number(file.metadata.steps);

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { ones, type Tensor, tensor } from '../tensor/index.ts';
 import { clipGradNorm, gradNorm } from './clipping.ts';
 
-/** A parameter whose gradient is itself times `scale`. */
+/** A parameter whose gradient is the parameter itself times `scale`. */
 function withGradient(i: number, shape: number[]): Tensor {
   const count = shape.reduce((a, b) => a * b, 1);
   const parameter = tensor(

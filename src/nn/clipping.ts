@@ -1,7 +1,7 @@
 /** Gradient clipping by the norm of all gradients together (Pascanu et al. 2013). */
 import { aten, hasCudaKernels, noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
 
-/** The Euclidean norm of all gradients together. Each tensor is summed in f32, the sum of them in f64. */
+/** The Euclidean norm of all gradients together. Each tensor is summed in f32, the sums are added in f64. */
 export function gradNorm(parameters: Iterable<Tensor>): number {
   return scope(() =>
     noGrad(() => {
@@ -21,7 +21,10 @@ export function gradNorm(parameters: Iterable<Tensor>): number {
   );
 }
 
-/** Σ g² of all gradients, f64, on their one CUDA device; null where our kernels do not take them. Waits for nothing. */
+/**
+ * Σ g² of all gradients, f64, on their common CUDA device; null if our kernels do not take them. Does not wait for the
+ * device.
+ */
 export function gradSquares(parameters: Iterable<Tensor>): Tensor | null {
   return scope(() =>
     noGrad(() => {

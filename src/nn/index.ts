@@ -1,4 +1,4 @@
-/** Modules, layers, and what trains them. */
+/** Modules, layers, optimisers and schedules. */
 export * from './adamw.ts';
 export * from './clipping.ts';
 export * from './initialisers.ts';

@@ -1,8 +1,8 @@
 /**
- * A module is a class whose fields are its parts: a Tensor field is a parameter, a Module field (or an array of them) is a
- * child, and `buffer()` registers tensors that are saved but not trained (they may be fields too). Names come from the field
- * names in the order in which they are declared, which is how Hugging Face names its weights; a tensor that is in two places
- * (tied weights) has the first name only.
+ * A module is a class whose fields are its parts: a Tensor field is a parameter, a Module field (or an array of them)
+ * is a child, and `buffer()` registers tensors that are saved but not trained (they may be fields too). Names are the
+ * field names in the order of declaration, as in Hugging Face's weights; a tensor that appears in two places (tied
+ * weights) has only the first name.
  *
  *     class Mlp extends Module {
  *       up = new Linear(8, 32);

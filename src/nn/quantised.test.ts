@@ -1,4 +1,4 @@
-/** Quantised matrices against the numbers of fixtures/quantised_numbers.py, which knows nothing of native/. */
+/** Quantised matrices against the numbers of fixtures/quantised_numbers.py, which shares no code with native/. */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import {
@@ -19,7 +19,7 @@ import {
 import { QuantisedMatrix, type QuantType, quantisedBytes, quantTypes } from './quantised.ts';
 
 interface Numbers {
-  /** At least the first of them. */
+  /** The first codes, or more. */
   codes: number[];
   scales: number[];
   nested?: number[];
@@ -86,14 +86,14 @@ describe('the format', () => {
       expect([codes.numbers(), scales.numbers()]).toEqual([own.part(0).codes.numbers(), own.part(0).scales.numbers()]);
       expect(nested?.offset).toBe(own.part(0).nested?.offset);
     }
-    // and what is quantised already is joined without a change
+    // joining parts that are already quantised changes nothing
     using again = QuantisedMatrix.join(alone.map((part) => part.part(0)));
     expect(again.dequantise().numbers()).toEqual(joined.dequantise().numbers());
     for (const part of alone) part.dispose();
   });
 
   it('of 4 bits has the quantiles of the normal distribution as its levels', () => {
-    // a block that holds every level: its maximum is 1, and so is that of all others
+    // a block that holds every level: its maximum is 1, as is that of all others
     const row = Array.from({ length: 64 }, (_, i) => known.levels[i % 16] as number);
     using matrix = QuantisedMatrix.of(float(row, [1, 64]), 'int4');
     const found = matrix.dequantise().numbers();
@@ -108,7 +108,7 @@ describe('the format', () => {
     const plain = randn([300, 512]).mul(0.02);
     using matrix = QuantisedMatrix.of(plain, type);
     expect(relative(matrix.dequantise(), plain)).toBeLessThan(rms);
-    // by the maximum of each row, which no block's exceeds
+    // relative to each row's maximum, which bounds that of every block
     const share = matrix.dequantise().sub(plain).abs().amax(1).div(plain.abs().amax(1));
     expect(share.max().item()).toBeLessThan(most * 1.001);
   });
@@ -147,7 +147,7 @@ function drawnMatrix(rows: number, columns: number, scale: number): Tensor {
 }
 
 describe('the product', () => {
-  // few rows go through our own product, many through panels and a BLAS; 600 outputs are three panels
+  // few rows go through our own product, many through panels and BLAS; 600 outputs are three panels
   it.each(quantTypes.flatMap((type) => [1, 5, 48, 200].map((rows) => [type, rows] as const)))(
     '%s: %d rows times the matrix, and their gradient, are those of the plain one',
     (type, rows) => {
@@ -181,7 +181,7 @@ describe('the product', () => {
     },
   );
 
-  // 600 and 75 inputs are no whole blocks, 512 are; the parts meet within a tile of columns
+  // 600 and 75 inputs are not whole blocks, 512 are; the parts meet within a tile of columns
   it.each(quantTypes)('%s: a row has the same result to the bit whatever rows come with it', (type) => {
     seed(5);
     for (const inputs of [512, 600, 75]) {
@@ -203,7 +203,7 @@ describe('the product', () => {
     using matrix = QuantisedMatrix.of(randn([40, 512]), type);
     const x = randn([4, 512]);
     const values = x.numbers();
-    values[3] = 1e6; // an outlier of the first row; the second is tiny, the third zero
+    values[3] = 1e6; // an outlier in the first row; the second is tiny, the third zero
     for (let i = 512; i < 1024; i++) values[i] = (values[i] as number) * 1e-15;
     values.fill(0, 1024, 1536);
     values[1536] = Number.POSITIVE_INFINITY;

@@ -1,11 +1,13 @@
 /**
- * A frozen matrix in 8 or 4 bits. Products keep the dtype of their input and pass gradients to it; the matrix itself has none.
+ * A frozen matrix in 8 or 4 bits. Products keep the dtype of their input and pass gradients to it; the matrix itself
+ * gets none.
  *
  *     using matrix = QuantisedMatrix.of(weight, 'int4');
  *     matrix.multiply(x);                                   // x·Ŵᵀ
  *
- * `int8`: each row is scaled so that max|w| is 127, and rounded (Dettmers et al. 2022, LLM.int8). `int4`: NF4 with double
- * quantisation (Dettmers et al. 2023, QLoRA), 4.127 bits a weight. native/cpu/quantised/rows.h describes bitsandbytes' format.
+ * `int8`: each row is scaled so that max|w| is 127, and rounded (Dettmers et al. 2022, LLM.int8). `int4`: NF4 with
+ * double quantisation (Dettmers et al. 2023, QLoRA), 4.127 bits per weight. native/cpu/quantised/rows.h describes
+ * bitsandbytes' format.
  */
 import {
   aten,
@@ -38,7 +40,10 @@ export interface QuantisedPart {
   codes: Tensor;
   /** 8 bits: max|w| of each row, float32 [outputs]. 4 bits: max|w| of each block, uint8 with `nested`, else float32. */
   scales: Tensor;
-  /** Double quantisation: the largest of each run of 256 block maxima, and their mean, which was subtracted first. */
+  /**
+   * Double quantisation: the largest of each run of 256 block maxima, and the mean of all maxima, which was subtracted
+   * first.
+   */
   nested: { largest: Tensor; offset: number } | null;
   /** 4 bits: the values of the 16 codes, float32. */
   levels: Tensor | null;
@@ -75,8 +80,8 @@ export class QuantisedMatrix {
   }
 
   /**
-   * Quantises a matrix [outputs, inputs] on the CPU, or several that are stacked by rows. They are read a few rows at a time,
-   * so that they may be mapped from a file. Only the result is copied to `device`.
+   * Quantises a matrix [outputs, inputs] on the CPU, or several stacked by rows. They are read a few rows at a time, so
+   * they may be mapped from a file. Only the result is copied to `device`.
    */
   static of(weight: Tensor | readonly Tensor[], type: QuantType, device: Device = 'cpu'): QuantisedMatrix {
     const parts: readonly Tensor[] = Array.isArray(weight) ? weight : [weight];
@@ -124,7 +129,10 @@ export class QuantisedMatrix {
     return aten('attune::quantised_linear', ...this.arguments(), x, bias);
   }
 
-  /** `multiply` without gradients. A GPU rounds many rows of x to 8 bits for a matrix in 8 bits; elsewhere it is the same. */
+  /**
+   * `multiply` without gradients. For an 8-bit matrix, a GPU may round many rows of x to 8 bits; everywhere else the
+   * result is the same.
+   */
   multiplyFast(x: Tensor, bias: Tensor | null = null): Tensor {
     return aten('attune::quantised_linear_fast', ...this.arguments(), x, bias);
   }
@@ -134,7 +142,9 @@ export class QuantisedMatrix {
     return aten('attune::quantised_add_fast_', sum, ...this.arguments(), x);
   }
 
-  /** silu(first half)·second half of `multiplyFast`'s result; on such a GPU by the product's own kernel. */
+  /**
+   * silu(first half)·second half of `multiplyFast`'s result; if a GPU rounds x, the product's own kernel computes it.
+   */
   swigluFast(x: Tensor): Tensor {
     return aten('attune::quantised_swiglu_fast', ...this.arguments(), x);
   }
@@ -150,7 +160,7 @@ export class QuantisedMatrix {
     return [codes, scales, nested, offsets, levels, this.parts, this.inputs, this.block];
   }
 
-  /** One of the matrices it was made of, as views of its tensors. */
+  /** One of the matrices that it was made of, as views of its tensors. */
   part(index: number): QuantisedPart {
     const { codes, scales, nested, offsets, levels } = this.#held;
     const { inputs, block } = this;
@@ -212,7 +222,7 @@ export function sameKind(parts: readonly QuantisedPart[]): boolean {
   return new Set(parts.map(kind)).size === 1;
 }
 
-/** Bytes of a quantised matrix with parts of these rows. */
+/** Bytes of a quantised matrix whose parts have these numbers of rows. */
 export function quantisedBytes(parts: readonly number[], inputs: number, type: QuantType): number {
   const sum = (size: (rows: number) => number) => parts.reduce((total, rows) => total + size(rows), 0);
   if (type === 'int8') return sum((rows) => rows * (inputs + 4));

@@ -6,7 +6,7 @@ import { QuantisedMatrix, quantTypes } from './quantised.ts';
 const ownThreads = threads();
 afterEach(() => setThreads(ownThreads));
 
-/** Elsewhere rounding is not faster, and the product is the exact one. */
+/** On other CPUs rounding is not faster, and the product is exact. */
 const rounds = aten<boolean>('attune::can_round');
 const BLOCK = 64;
 
@@ -20,7 +20,7 @@ function nearestEven(value: number): number {
   return low % 2 === 0 ? low : low + 1;
 }
 
-/** Each block in whole numbers up to 127, and what 1 stands for in it. */
+/** Each block as whole numbers up to 127, and the value of 1 in it. */
 function digitsOf(row: readonly number[]): { digits: number[]; units: number[] } {
   const digits: number[] = [];
   const units: number[] = [];
@@ -34,7 +34,7 @@ function digitsOf(row: readonly number[]): { digits: number[]; units: number[] }
   return { digits, units };
 }
 
-/** The codes of a matrix's rows as whole numbers of a unit for each block of 64. */
+/** The codes of a matrix's rows as whole numbers, with a unit for each block of 64. */
 function codesOf(matrix: QuantisedMatrix): { digits: number[][]; units: number[][] } {
   const { inputs, outputs } = matrix;
   const blocks = Math.ceil(inputs / BLOCK);
@@ -57,7 +57,7 @@ function codesOf(matrix: QuantisedMatrix): { digits: number[][]; units: number[]
   };
 }
 
-/** The product of the rounded numbers, and what it would be without signs. */
+/** The product of the rounded numbers, and the same without signs (to bound its error). */
 function plainly(x: Tensor, matrix: QuantisedMatrix): { product: number[]; sizes: number[] } {
   const w = codesOf(matrix);
   const product: number[] = [];
@@ -92,7 +92,7 @@ const shapes = [
 
 describe('the product of rounded x', () => {
   it.each(shapes)('int8 is exact in whole numbers: %i rows, [%i, %i]', (rows, outputs, inputs) => {
-    // every block of x and every row of the matrix has a 127, so that nothing is rounded
+    // every block of x and every row of the matrix contains a 127, so nothing is rounded
     const numbers = (count: number, first: (i: number) => boolean) =>
       Array.from({ length: count }, (_, row) =>
         Array.from({ length: inputs }, (_, i) => (first(i) ? 127 : ((i * 7919 + row * 31) % 255) - 127)),
@@ -109,7 +109,7 @@ describe('the product of rounded x', () => {
     });
   });
 
-  // 129 and 65 inputs are no whole blocks: such a matrix of 4 bits has no product of digits
+  // 129 and 65 inputs are not whole blocks: a 4-bit matrix of that width has no product of digits
   it.each(
     quantTypes.flatMap((type) =>
       shapes
@@ -127,7 +127,7 @@ describe('the product of rounded x', () => {
       const { product, sizes } = plainly(x, matrix);
       for (const [i, value] of product.entries())
         expect(Math.abs((found[i] as number) - value)).toBeLessThan(3e-7 * (sizes[i] as number));
-      // and near the exact one: its errors are those of 8 bits
+      // and close to the exact product: its errors are those of 8 bits
       const norm = (values: number[]) => Math.sqrt(values.reduce((sum, value) => sum + value ** 2, 0));
       expect(norm(found.map((value, i) => value - (exact[i] as number)))).toBeLessThan(0.02 * norm(exact));
     });

@@ -10,7 +10,7 @@ export interface ScheduleOptions {
   kind: ScheduleKind;
   totalSteps: number;
   warmupSteps?: number;
-  /** The rate at the end of the decay, as a share of the peak. */
+  /** The rate at the end of the decay, as a fraction of the peak. */
   floor?: number;
 }
 

@@ -34,7 +34,7 @@ function typeOf(status: number): string {
   return status < 500 ? 'invalid_request_error' : 'server_error';
 }
 
-/** How long a client waits before it asks a full server again. */
+/** How long a client should wait before it asks a full server again. */
 const retryAfterSeconds = 2;
 
 /** Turns any error into one for the client; internal details are not sent. */
@@ -45,10 +45,10 @@ export function toApiError(error: unknown): ApiError {
       code: 'queue_full',
       headers: { 'Retry-After': String(retryAfterSeconds) },
     });
-  // Nobody reads it, but the log has it.
+  // Nobody reads it, but it is logged.
   if (error instanceof DOMException && error.name === 'AbortError') return new ApiError(499, 'The client has gone.');
   if (error instanceof UserError) return new ApiError(400, error.message);
-  // A page that named a model: without the hub nobody can say whether there is one.
+  // The page named a model: without the hub nobody can say whether it exists.
   if (error instanceof HubUnreachable) return new ApiError(502, error.message, { code: 'hub_unreachable' });
   return new ApiError(500, 'The server failed on this request; its log says why.', { code: 'internal_error' });
 }

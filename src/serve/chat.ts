@@ -71,7 +71,7 @@ export async function streamChat(
   const { prompt, tools, responses, head } = await ask(served, request, gone);
   const stream = open();
   const withUsage = request.stream_options?.include_usage === true;
-  // An event is the same text but for its choice.
+  // Events differ only in their choice, so the rest is written once.
   const shell = JSON.stringify({ ...head, object: 'chat.completion.chunk', ...(withUsage ? { usage: null } : {}) });
   const chunk = (choice: object) => `${shell.slice(0, -1)},"choices":[${JSON.stringify(choice)}]}`;
   const samples = Array.from(
@@ -130,7 +130,7 @@ class StreamedChoice {
       this.#logprobs.push(tokenLogprob(this.#served.tokenizer, token.id, token.logprob, token.top));
   }
 
-  /** The choice of an event with what was written since the last one; none where there is nothing to tell. */
+  /** The choice of an event with the text since the last one; none if there is nothing to send. */
   take(): object[] {
     const [content, told] = [this.#content, this.#logprobs];
     if (content === '' && told.length === 0) return [];
@@ -165,7 +165,9 @@ class StreamedChoice {
   }
 }
 
-/** The response's text. Where tools may be called it includes special tokens, because some families open a call with one. */
+/**
+ * The response's text. If tools may be called it includes special tokens, because some families open a call with one.
+ */
 function writtenText(
   tokenizer: Tokenizer,
   { ids, text = '', finish }: SampledResponse,

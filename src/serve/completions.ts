@@ -16,7 +16,7 @@ async function ask(served: ServedModel, request: CompletionRequest, gone: AbortS
   const limited = { ...request, max_tokens: request.max_tokens ?? defaultTokens };
   const prompts = await completionPrompts(served, limited);
   const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
-  // All or none: of a list that does not fit, nothing is written for nobody.
+  // All or none: if a list does not fit, none of it is written.
   const requests = prompts.map((prompt) => samplerRequest(served, prompt, limited, top));
   served.sampler.checkQueue(requests.length * (request.n ?? 1));
   const submissions = requests.map((each) => submit(served, each, gone));
@@ -93,7 +93,7 @@ class StreamedText {
   readonly #withLogprobs: boolean;
   #piece = '';
   #tokens: ToldToken[] = [];
-  /** Characters of the tokens that were told. */
+  /** Characters of the tokens already sent. */
   #offset = 0;
 
   constructor(tokenizer: Tokenizer, request: CompletionRequest, index: number) {
@@ -109,7 +109,7 @@ class StreamedText {
     if (this.#withLogprobs) this.#tokens.push(token);
   }
 
-  /** The choice of an event; none where there is nothing to tell. */
+  /** The choice of an event; none if there is nothing to send. */
   take(): object[] {
     return this.#piece === '' && this.#tokens.length === 0 ? [] : [this.#choice(null)];
   }

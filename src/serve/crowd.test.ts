@@ -118,7 +118,7 @@ describe('a client that reads nothing', () => {
     const ended = Promise.withResolvers<boolean>();
     const endless = createServer(async (_, response) => {
       const stream = new EventStream(response, new Pace(), { patienceMs: 200 });
-      // More than any buffer between the two holds.
+      // More than all buffers between the two hold.
       for (let sent = 0; stream.open && sent < 4000; sent++) await stream.send(['x'.repeat(2 ** 16)]);
       ended.resolve(stream.open);
     });

@@ -1,4 +1,4 @@
-/** Fields of requests: none is ignored. Those that are not offered are refused by name, at any depth. */
+/** Fields of requests: none is ignored. Unsupported ones are refused by name, at any depth. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

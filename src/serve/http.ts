@@ -48,7 +48,7 @@ function equal(given: string, wanted: string): boolean {
 }
 
 export const mostBodyBytes = 8 * 2 ** 20;
-/** Of a body that is too large, so much more is read and dropped: a client that is still sending would not read the answer. */
+/** This much more of a too large body is read and dropped: a client that is still sending would not read the answer. */
 const mostDiscardedBytes = 32 * 2 ** 20;
 
 /** The body as JSON; its size is limited, whatever its length header says. */
@@ -72,7 +72,7 @@ export async function readJson(request: IncomingMessage, limit = mostBodyBytes):
   } catch (error) {
     throw new ApiError(400, `The request's body is not valid JSON: ${(error as Error).message}.`);
   }
-  // What reads it goes from level to level, and would run out of stack.
+  // The code that reads it recurses level by level, and would overflow the stack.
   if (isDeeper(body, mostLevels))
     throw new ApiError(400, `The request's body is nested deeper than ${mostLevels} levels.`);
   return body;
@@ -112,7 +112,7 @@ export const eventHeaders = {
 /** How long a client may leave sent bytes unread before its connection is closed. */
 export const usualPatienceMs = 30_000;
 
-/** Resolves when the client has read what was sent; one that leaves it unread for too long is given up. */
+/** Resolves when the client has read what was sent; a client that leaves it unread for too long is disconnected. */
 export function drained(response: ServerResponse, patienceMs: number): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(() => response.destroy(), patienceMs);
@@ -167,7 +167,7 @@ export class EventStream {
     this.#onFirstToken = undefined;
   }
 
-  /** Sends events, JSON texts, in one write; resolves when the client has read on, where it is behind. */
+  /** Sends events (JSON texts) in one write; if the client is behind, resolves when it has caught up. */
   async send(events: readonly string[]): Promise<void> {
     if (!this.open || events.length === 0) return;
     if (!this.#response.write(framed(events))) await drained(this.#response, this.#patienceMs);
@@ -178,11 +178,11 @@ export class EventStream {
     await Promise.race([this.#pace.turn(), end]);
   }
 
-  /** The last events and the end, in one write. */
+  /** Sends the last events and the end, in one write. */
   end(events: readonly string[]): void {
     if (this.open) this.#response.end(framed([...events, '[DONE]']));
   }
 }
 
-/** Data of events as they go over the wire. */
+/** Events' data in the wire format. */
 export const framed = (events: readonly string[]): string => events.map((event) => `data: ${event}\n\n`).join('');

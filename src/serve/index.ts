@@ -1,3 +1,3 @@
-/** The OpenAI-compatible server: models by name, over one continuous-batching sampler each. */
+/** The OpenAI-compatible server: models by name, each with a continuous-batching sampler. */
 export { Registry, type RegistryOptions, type ServedModel } from './registry.ts';
 export { type RequestEntry, type RunningServer, type ServeOptions, serve } from './server.ts';

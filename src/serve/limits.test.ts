@@ -1,4 +1,4 @@
-/** Requests that are refused, and that this takes no work: no prompt is tokenised, nothing is begun. */
+/** Requests that are refused, and that refusing takes no work: no prompt is tokenised, nothing is started. */
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Registry } from './registry.ts';
 import { completionPrompts } from './requests.ts';
@@ -32,13 +32,13 @@ describe('limits come before the work', () => {
   it('many prompts are refused before they are tokenised', async () => {
     const { tokenizer } = registry.find('tiny');
     const encode = vi.spyOn(tokenizer, 'encode');
-    // As many as never fit, however long the client waits.
+    // So many that they never fit, however long the client waits.
     expect(await completions(Array.from({ length: 3000 }, (_, i) => `prompt ${i}`))).toMatchObject({
       status: 400,
       text: expect.stringMatching(/3000 responses at once are more than the 16 .*--max-queue/),
     });
     expect(encode).not.toHaveBeenCalled();
-    // One of them is too long: none is begun.
+    // One of them is too long: none is started.
     const submit = vi.spyOn(registry.find('tiny').sampler, 'submit');
     expect(await completions(['one', 'abu '.repeat(600)])).toMatchObject({ status: 400 });
     expect(submit).not.toHaveBeenCalled();
@@ -101,12 +101,12 @@ it('a server that finishes its last requests says so to whoever comes, and then 
   const ask = (body: object) =>
     fetch(`${server.url}/v1/chat/completions`, { method: 'POST', headers, body: JSON.stringify(body) });
   const messages = [{ role: 'user', content: 'a' }];
-  // Some hundred tokens in any case.
+  // Some hundred tokens at least.
   const schema = { type: 'array', items: { type: 'boolean' }, minItems: 200, maxItems: 200 };
   const format = { type: 'json_schema', json_schema: { name: 'long', schema } };
   const running = await ask({ messages, response_format: format, stream: true });
   const drained = server.drain();
-  // Connections of their own, as a load balancer's are.
+  // Separate connections, as a load balancer makes.
   const fresh = { headers: { Connection: 'close' } };
   expect((await fetch(`${server.url}/health`, fresh)).status).toBe(503);
   expect(await (await ask({ messages, max_tokens: 1 })).json()).toMatchObject({ error: { code: 'draining' } });

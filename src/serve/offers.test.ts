@@ -1,4 +1,4 @@
-/** What one server may offer beside a plain model: adapters on its base, quantised models, reward models. */
+/** What one server may offer besides a plain model: adapters on its base, quantised models, reward models. */
 import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -207,7 +207,7 @@ describe('/v1/score', () => {
 });
 
 describe('characters of several tokens', () => {
-  // Each of these is two to four bytes, and models/tiny has a token for hardly any of them.
+  // Each of these characters is two to four bytes, and models/tiny has a token for hardly any of them.
   const words = ['größer', '日本語', '😀👍🏽', 'naïve Ω'];
   const format = (word: string) => ({
     type: 'json_schema' as const,
@@ -226,7 +226,7 @@ describe('characters of several tokens', () => {
     }
     expect(JSON.parse(pieces.join(''))).toBe(word);
     expect(pieces.join('')).not.toContain('\ufffd');
-    expect(tokens).toBeGreaterThan([...word].length); // some character took several
+    expect(tokens).toBeGreaterThan([...word].length); // some character took several tokens
     const byBytes = await client.chat.completions.create({
       ...{ model: 'base', messages: question, max_tokens: 60, response_format: format(word), logprobs: true },
     });

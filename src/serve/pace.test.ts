@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { Pace } from './pace.ts';
 
-// A clock that only this test moves: how long a turn waits does not depend on the machine.
+// A clock that only this test advances, so that waits do not depend on the machine.
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'setImmediate', 'performance'] });
 });

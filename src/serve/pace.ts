@@ -1,11 +1,11 @@
 /**
- * How often a stream writes. A write costs the server and its client some ten microseconds each, about what a token of a small
- * model costs; at many streams they wait for one another, so that tokens of a stream leave a few at a time.
+ * How often a stream writes. A write costs the server and its client some ten microseconds each, about as much as a
+ * token of a small model. With many streams these add up, so a stream sends its tokens a few at a time.
  */
 const MS_PER_STREAM = 0.75;
 const MOST_MS = 50;
 
-/** One clock for all streams of a server: those that wait write at the same moment. */
+/** One clock for all streams of a server: waiting streams write at the same moment. */
 export class Pace {
   #streams = 0;
   #last = 0;

@@ -1,4 +1,4 @@
-/** Requests of OpenAI's API, and how fields are treated that this server does not support. */
+/** Requests of OpenAI's API, and how unsupported fields are treated. */
 import { z } from 'zod';
 import { suggestion } from '../errors.ts';
 import { expectation } from '../expectation.ts';
@@ -6,9 +6,9 @@ import { lookup } from '../lookup.ts';
 import { ApiError } from './api-error.ts';
 
 /**
- * Clients send messages back as they were given: with fields that are null, and with those that they added themselves. OpenAI's
- * client puts `parsed` and `parsed_arguments` into what it has read, and `runTools` returns them. `annotations` are of OpenAI's
- * own searches; hints for a cache do not change the response.
+ * Clients send messages back as they received them: with null fields, and with fields that they added themselves.
+ * OpenAI's client adds `parsed` and `parsed_arguments` to what it has read, and `runTools` returns them. `annotations`
+ * belong to OpenAI's own searches; cache hints do not change the response.
  */
 const asGiven = (own: readonly string[]) => (value: unknown) =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -20,7 +20,7 @@ const textPart = z.preprocess(
   z.strictObject({ type: z.literal('text'), text: z.string() }),
 );
 
-/** Of a list that is no list of texts zod would name the faults of both forms. */
+/** For a list that is not one of texts, zod would report the faults of both forms. */
 const onlyText = z.custom<string | unknown[]>(
   (value) => typeof value === 'string' || (Array.isArray(value) && value.every((part) => typeOf(part) === 'text')),
   { error: 'expected text, or a list of parts of type "text": models here read nothing else.', abort: true },
@@ -36,7 +36,7 @@ const toolCall = z.preprocess(
   z.strictObject({
     id: z.string().optional(),
     type: z.literal('function').optional(),
-    /** Of a stream's delta; a client may send it back. */
+    /** From a stream's delta; a client may send it back. */
     index: z.number().optional(),
     function: z.preprocess(asGiven(['parsed_arguments']), z.strictObject({ name: z.string(), arguments: z.string() })),
   }),
@@ -84,7 +84,7 @@ const responseFormat = z.discriminatedUnion('type', [
   }),
 ]);
 
-/** Names of fields below the top, for suggestions. */
+/** Names of nested fields, for suggestions. */
 const nestedNames = [
   ...['role', 'content', 'name', 'tool_calls', 'tool_call_id', 'reasoning_content', 'function', 'arguments', 'type'],
   ...[
@@ -108,7 +108,7 @@ const sampling = {
   top_p: z.number().gt(0).max(1).nullish(),
   top_k: z.number().int().min(0).nullish(),
   min_p: z.number().min(0).max(1).nullish(),
-  // Outside of this, logits are too large or too close to be numbers of their own.
+  // Beyond this, logits overflow or collapse into equal values.
   repetition_penalty: z.number().min(0.01).max(100).nullish(),
   n: z.number().int().min(1).max(128).nullish(),
   seed: z.number().int().nullish(),
@@ -134,7 +134,7 @@ export const chatRequest = z
         z.strictObject({ type: z.literal('function'), function: z.strictObject({ name: z.string() }) }),
       ])
       .nullish(),
-    /** False allows at most one call where calls are required. */
+    /** False allows at most one call if calls are required. */
     parallel_tool_calls: z.boolean().nullish(),
     response_format: responseFormat.nullish(),
     /** Further variables of the chat template, such as enable_thinking. */
@@ -154,7 +154,7 @@ type Prompt = string | string[] | number[] | number[][];
 
 const isIds = (value: unknown): boolean =>
   Array.isArray(value) && value.length > 0 && value.every((id) => Number.isSafeInteger(id) && id >= 0);
-/** Not a union of lists: zod would keep a fault of each of a million ids that is no text. */
+/** Not a union of lists: zod would keep a fault for each of a million ids that is not a text. */
 const isPrompt = (value: unknown): boolean =>
   typeof value === 'string' ||
   isIds(value) ||
@@ -184,7 +184,7 @@ const harmless = new Set([
   ...['store', 'metadata', 'service_tier', 'safety_identifier', 'verbosity'],
   ...['prompt_cache_key', 'prompt_cache_options', 'prompt_cache_retention'],
 ]);
-/** Fields that would change the response, and their values that do not. */
+/** Fields that would change the response, and the values with which they do not. */
 const neutral: Record<string, (value: unknown) => boolean> = {
   presence_penalty: (value) => value === 0,
   frequency_penalty: (value) => value === 0,
@@ -196,7 +196,7 @@ const neutral: Record<string, (value: unknown) => boolean> = {
   functions: (value) => Array.isArray(value) && value.length === 0,
 };
 
-/** The parsed body, or a 400 that names each fault; an unknown field is a fault, wherever it is. */
+/** The parsed body, or a 400 that names each fault; an unknown field anywhere is a fault. */
 export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown): z.output<Schema> {
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new ApiError(400, "The request's body is a JSON object.");

@@ -25,7 +25,7 @@ export interface ServedModel {
   sampler: Sampler;
   /** The adapter's name; null for the base alone. */
   adapter: string | null;
-  /** Tokens that a prompt and its response may have together. */
+  /** Most tokens of a prompt and its response together. */
   maxTokens: number;
 }
 
@@ -38,7 +38,7 @@ export interface RegistryOptions extends LoadOptions, ResolveOptions {
   maxCacheBytes?: number;
   /** Most tokens of a sequence; by default the model's positions, at most 4096 on a CPU and 8192 on a GPU. */
   maxTokens?: number;
-  /** As in `SamplerOptions`, and of reward models as in `RewardModelOptions`. */
+  /** As in `SamplerOptions`; for reward models as in `RewardModelOptions`. */
   precision?: Precision;
   /** As in `SamplerOptions`. */
   cacheDtype?: CacheDtype;
@@ -79,13 +79,13 @@ export class Registry {
     return this.addLoaded(name, model, tokenizer);
   }
 
-  /** Offers a model that is already loaded; the caller still owns and frees it. */
+  /** Offers a model that is already loaded; the caller still owns it and frees it. */
   addLoaded(name: string, model: Model, tokenizer: Tokenizer): ServedModel {
     this.#checkFree(name);
     model.train(false);
     const { spec, device } = model.decoder;
     const usual = device === 'cpu' ? 4096 : 8192;
-    // Beyond its positions a model is untrained, and some fail.
+    // A model is untrained beyond its positions, and some fail.
     const maxLength = Math.min(this.#options.maxTokens ?? usual, spec.maxPositions);
     const sampler = this.#owned.use(
       new Sampler(model, {
@@ -99,7 +99,7 @@ export class Registry {
         ...(this.#options.maxQueue === undefined ? {} : { maxWaiting: this.#options.maxQueue }),
       }),
     );
-    const { length: maxTokens } = sampler.plan([]); // less than maxLength where the cache is smaller
+    const { length: maxTokens } = sampler.plan([]); // less than maxLength if the cache is smaller
     return this.#offer({ name, model, tokenizer, sampler, adapter: model.adapters?.active?.name ?? null, maxTokens });
   }
 
@@ -154,7 +154,7 @@ export class Registry {
   }
 }
 
-/** A value head is what a critic left; all others make a model one that scores. */
+/** A value head was left by a critic; any other head makes it a scoring model. */
 function refuseHead(source: string, head: ScoreHead | null): void {
   if (head !== null && head.kind !== 'value')
     throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);

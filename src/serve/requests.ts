@@ -1,4 +1,7 @@
-/** Turns a client's request into a sampler request: prompt tokens, sampling options, limits. Limits come before the work. */
+/**
+ * Turns a client's request into a sampler request: prompt tokens, sampling options, limits. Limits are checked before
+ * the work.
+ */
 import { setImmediate as turn } from 'node:timers/promises';
 import { AttuneError } from '../errors.ts';
 import type { GenerationRequest, Submission } from '../models/index.ts';
@@ -18,7 +21,7 @@ import { type ToolFormat, toolFormat } from './tools.ts';
 
 /** OpenAI's default. */
 const defaultTemperature = 1;
-/** Most calls in one response where several are allowed. */
+/** Most calls in one response if several are allowed. */
 const mostCalls = 8;
 
 type Sampled = Pick<
@@ -28,7 +31,10 @@ type Sampled = Pick<
 
 type Asked = Sampled & { messages?: unknown; max_completion_tokens?: number | null };
 
-/** How many tokens the response may have. A prompt of so many tokens, at least, that does not fit the context is refused. */
+/**
+ * How many tokens the response may have. Refuses a prompt of (at least) this many tokens if it does not fit the
+ * context.
+ */
 function checkedRoom(served: ServedModel, asked: Asked, tokens: number, atLeast = ''): number {
   const room = served.maxTokens - tokens;
   const wanted = asked.max_completion_tokens ?? asked.max_tokens;
@@ -41,7 +47,7 @@ function checkedRoom(served: ServedModel, asked: Asked, tokens: number, atLeast 
   return wanted ?? room;
 }
 
-/** The sampler's request; one that does not fit the context is refused. */
+/** The sampler's request; refused if it does not fit the context. */
 export function samplerRequest(
   served: ServedModel,
   prompt: readonly number[],
@@ -73,10 +79,13 @@ export function submit(served: ServedModel, request: GenerationRequest, gone: Ab
   return served.sampler.submit({ ...request, signal: gone });
 }
 
-/** Longer texts, in characters, are tokenised on other threads: here each would stop every stream for 50 ms and more. */
+/**
+ * Longer texts, in characters, are tokenised on other threads: on this one, each would stop every stream for 50 ms and
+ * more.
+ */
 const LONG_TEXT = 2 ** 15;
 
-/** A text that cannot fit the context, by its bytes, is refused before it is tokenised. */
+/** Refuses a text whose bytes show that it cannot fit the context, before it is tokenised. */
 async function encoded(
   served: ServedModel,
   asked: Asked,
@@ -103,7 +112,7 @@ export async function chatPrompt(
     throw new ApiError(400, `The chat template of "${served.name}" knows no tools.`, { param: 'tools' });
   if (tokenizer.chatTemplate === undefined)
     throw new ApiError(400, `"${served.name}" has no chat template: use /v1/completions.`, { param: 'model' });
-  // every message has a token at least
+  // every message has at least one token
   if (request.messages.length > served.maxTokens)
     throw new ApiError(
       400,
@@ -181,7 +190,7 @@ function objectOf(text: string): unknown {
   }
 }
 
-/** How long prompts are tokenised here before others get a turn. */
+/** How long prompts are tokenised on this thread before other work gets a turn. */
 const turnMs = 10;
 
 /** The prompts of /v1/completions: texts or ids, one or several. */

@@ -1,5 +1,5 @@
 /**
- * Models to serve in tests: models/tiny as it ships, with a template that knows tools, with a reward head, with
+ * Models to serve in tests: models/tiny as it ships, with a template that supports tools, with a reward head, with
  * adapters.
  */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { Tokenizer } from '../text/index.ts';
 export const tiny = join(import.meta.dirname, '../../models/tiny');
 export const question = [{ role: 'user' as const, content: 'Spell "abu" backward. Answer with one word.' }];
 
-/** Tools first, as Hermes has them, and past calls as tags. */
+/** Tools first, like Hermes, and past calls as tags. */
 const hermes = `{% if tools %}<|im_start|>system
 Tools: {% for tool in tools %}{{ tool | tojson }}{% endfor %}
 Call one as <tool_call>{"name": …, "arguments": …}</tool_call><|im_end|>
@@ -46,7 +46,7 @@ export async function rewardModel(folder: string): Promise<string> {
   return folder;
 }
 
-/** An adapter on models/tiny that changes what it writes. */
+/** An adapter on models/tiny that changes its output. */
 export function adapter(folder: string, number: number): string {
   mkdirSync(folder, { recursive: true });
   seed(number);

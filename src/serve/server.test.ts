@@ -1,4 +1,4 @@
-/** The server as its clients see it: OpenAI's own and the AI SDK unchanged, and those who should not get in. */
+/** The server as its clients see it: OpenAI's client and the AI SDK unchanged, and clients that must not get in. */
 import { Agent, request as plainRequest } from 'node:http';
 import { join } from 'node:path';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
@@ -123,7 +123,7 @@ describe("OpenAI's client", () => {
         response_format: { type: 'json_schema', json_schema: { name: 'person', schema, strict: true } },
         ...{ logprobs: true, top_logprobs: 4 },
       });
-      // Tokens that the schema excludes are not among the likeliest: their log-prob, −∞, is no number of JSON.
+      // Tokens that the schema excludes are not among the likeliest: their log-prob, −∞, cannot be written in JSON.
       const told = (made.choices[0]?.logprobs?.content ?? []).flatMap(({ top_logprobs: top }) => top);
       expect(told.map(({ logprob }) => typeof logprob)).toEqual(told.map(() => 'number'));
       const person = JSON.parse(made.choices[0]?.message.content ?? '');
@@ -192,7 +192,7 @@ describe("OpenAI's client", () => {
   });
 
   it('says when it is full, and when to come again', async () => {
-    // The queue holds 16 responses; of the first 16, eight still wait for a slot when the others come.
+    // The queue holds 16 responses; of the first 16, eight still wait for a slot when the others arrive.
     const ask = (n: number) =>
       client.chat.completions.create({ model: 'tiny', messages, n, max_tokens: 48, temperature: 1.5 }).then(
         () => undefined,
@@ -222,7 +222,10 @@ describe("OpenAI's client", () => {
 });
 
 describe('a connection', () => {
-  /** One request of an agent that keeps its connection; its local port and the server's word on how long it stays. */
+  /**
+   * One request of an agent that keeps its connection; returns its local port and the keep-alive time that the server
+   * announces.
+   */
   const asked = (agent: Agent) =>
     new Promise<{ port: number | undefined; keepAlive: string }>((resolve, reject) => {
       const sent = plainRequest(`${server.url}/health`, { agent }, (response) => {
@@ -289,7 +292,7 @@ describe('the AI SDK', () => {
   });
 });
 
-/** A request as no client would send it. */
+/** A request that no ordinary client would send. */
 function raw(options: { method?: string; path?: string; headers?: Record<string, string>; body?: string }) {
   const { method = 'POST', path = '/v1/chat/completions', headers = {}, body } = options;
   return new Promise<{ status: number; text: string }>((resolve, reject) => {
@@ -361,7 +364,7 @@ describe('strangers', () => {
     expect(wide).toMatchObject({ status: 400, text: expect.stringContaining('more than 5000 parts') });
     const many = await asked({ messages: Array.from({ length: 50_000 }, () => messages[0]) });
     expect(many).toMatchObject({ status: 400, text: expect.stringContaining('50000 messages') });
-    // more bytes than so many tokens can stand for
+    // more bytes than this many tokens can stand for
     const told = await asked({ messages: [{ role: 'user', content: 'red blue '.repeat(40_000) }] });
     expect(told.text).toMatch(/the prompt has at least 2\d{4} and 2 were asked for/);
   });

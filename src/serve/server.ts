@@ -1,5 +1,5 @@
 /**
- * The OpenAI-compatible server over the one sampler.
+ * The OpenAI-compatible server, with the same sampler as everything else.
  *
  *     const registry = new Registry();
  *     await registry.add('tiny', 'models/tiny');
@@ -33,7 +33,7 @@ import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol
 import { missing, Registry } from './registry.ts';
 import { templateMessage } from './requests.ts';
 
-/** Address, port, key and limits of a server, and who is told of its requests. */
+/** Address, port, key and limits of a server, and callbacks for its requests. */
 export interface ServeOptions {
   /** 127.0.0.1 unless given; any other address needs a key. */
   host?: string;
@@ -76,8 +76,9 @@ export interface RunningServer {
 }
 
 /**
- * An idle connection stays open for longer than clients keep theirs. If the server closed first, it could do so just when the
- * next request is on its way, and that request would be lost: Node's usual five seconds pass while a long prompt is read.
+ * An idle connection stays open for longer than clients keep theirs. If the server closed first, it might do so while
+ * the next request is on its way, and that request would be lost: Node's usual five seconds pass while a long prompt is
+ * read.
  */
 const timeouts = { requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 75_000 } as const;
 
@@ -108,7 +109,7 @@ export async function serve(registry: Registry, options: ServeOptions = {}): Pro
     url: `http://${host.includes(':') ? `[${host}]` : host}:${actual}`,
     port: actual,
     async drain() {
-      // It goes on listening: who asks meanwhile is told 503, and by /health, which a closed port would not tell.
+      // It keeps listening: new requests, and /health, are answered with 503, which a closed port could not do.
       app.draining = true;
       await app.idle();
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
@@ -301,14 +302,14 @@ class App {
     this.#counters.responseTokens += usage.completion_tokens;
   }
 
-  /** Of `/v1/models/NAME`. A name with slashes may be written as it is or with %2F, as OpenAI's client does. */
+  /** For `/v1/models/NAME`. A name with slashes may be written literally or with %2F, as OpenAI's client does. */
   #oneModel(path: string): ((response: ServerResponse) => void) | undefined {
     if (!path.startsWith(modelPrefix)) return undefined;
     let name = path.slice(modelPrefix.length);
     try {
       name = decodeURIComponent(name);
     } catch {
-      // as it is: no model has such a name
+      // used literally: no model has such a name
     }
     return (response) => {
       const models = this.#models();

@@ -31,13 +31,13 @@ export interface Tool {
 export interface ToolFormat {
   /** The text that a call begins with; text before it is content. */
   readonly opening: string;
-  /** The calls in a response, and the rest of its text; undefined where the text after the opening is not a call. */
+  /** The calls in a response, and the rest of its text; undefined if the text after the opening is not a call. */
   parse(response: string): { text: string; calls: ToolCall[] };
   /** The grammar of a response that consists of one to `most` calls of these tools, for `tool_choice: required`. */
   grammar(tools: readonly Tool[], most: number): GrammarNode;
 }
 
-/** The format in which a chat template writes past calls; undefined if it knows no tools. */
+/** The format in which a chat template writes past calls; undefined if it does not support tools. */
 export function toolFormat(template: string | undefined): ToolFormat | undefined {
   if (template === undefined || !/\btools\b/.test(template)) return undefined;
   if (template.includes('<tool_call>')) return tagged;

@@ -36,7 +36,7 @@ export function isGradEnabled(): boolean {
   return native.gradEnabled();
 }
 
-/** How `gradients` runs: incoming gradients, and whether the graph is kept or recorded itself. */
+/** How `gradients` runs: incoming gradients, and whether the graph is kept or is itself recorded. */
 export interface GradOptions {
   /** ∂loss/∂output, one per output. A scalar output needs none: it starts from 1. */
   incoming?: readonly Tensor[];
@@ -45,8 +45,7 @@ export interface GradOptions {
 }
 
 /**
- * ∂outputs/∂inputs as new tensors; `.grad` is left alone. An entry is null where the outputs do not depend on that
- * input.
+ * ∂outputs/∂inputs as new tensors; `.grad` is not touched. An entry is null if the outputs do not depend on that input.
  */
 export function gradients(
   outputs: readonly Tensor[],

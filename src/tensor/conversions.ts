@@ -4,7 +4,7 @@ import { TensorError } from './engine/error.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
-/** What `Tensor.to` changes; a field left out stays as it is. */
+/** What `Tensor.to` changes; an omitted field stays as it is. */
 export interface ConversionTarget {
   dtype?: DType;
   device?: Device;
@@ -19,7 +19,10 @@ function named(target: string): ConversionTarget {
 }
 
 const conversions = {
-  /** Converts to another dtype or device. Where nothing changes the result shares this tensor's memory, unless `copy` is set. */
+  /**
+   * Converts to another dtype or device. If nothing changes, the result shares this tensor's memory, unless `copy` is
+   * set.
+   */
   to(this: Tensor, target: DType | Device | ConversionTarget): Tensor {
     const wanted = typeof target === 'string' ? named(target) : target;
     const { dtype = this.dtype, device = this.device, nonBlocking = false, copy = false } = wanted;

@@ -50,7 +50,7 @@ export function integers(
   if (values instanceof Int32Array)
     return finish(fromBytes(values, 'int32', options.shape ?? [values.length]), 'int32', 'int64', options);
   const list = 'length' in values ? values : Array.from(values);
-  // Each BigInt is an object of its own; a conversion by libtorch takes a tenth of the time.
+  // Each BigInt is an object of its own; conversion by libtorch takes a tenth of the time.
   const narrow = new Int32Array(list.length);
   for (let i = 0; i < narrow.length; i++) narrow[i] = list[i] as number;
   const shape = options.shape ?? [list.length];
@@ -63,7 +63,7 @@ function fromBytes(view: ArrayBufferView, dtype: DType, shape: readonly number[]
   return attempt('tensor', () => native.fromBytes(view, dtype, shape), [`${dtype}[${shape}]`]);
 }
 
-/** What the integer types hold: libtorch would keep the low bits of any other number (300 as uint8 is 44). */
+/** The ranges of the integer types: libtorch would keep the low bits of any other number (300 as uint8 is 44). */
 const integerRanges: Partial<Record<DType, readonly [number, number]>> = {
   int32: [-(2 ** 31), 2 ** 31 - 1],
   int16: [-(2 ** 15), 2 ** 15 - 1],
@@ -95,7 +95,7 @@ function fromView(view: ArrayBufferView, options: TensorOptions & { shape?: read
   return finish(fromBytes(plain(view), own, options.shape ?? [length]), own, options.dtype ?? own, options);
 }
 
-/** JavaScript has no bfloat16 or float8 array: their raw bits come in an unsigned one, as `data()` returns them. */
+/** JavaScript has no bfloat16 or float8 array: their raw bits are in an unsigned one, as `data()` returns them. */
 function dtypeOfView(view: ArrayBufferView, wanted: DType | undefined): DType {
   if (view instanceof Uint16Array) return wanted === 'uint16' ? 'uint16' : 'bfloat16';
   if (view instanceof Uint8Array && (wanted === 'bool' || wanted?.startsWith('float8'))) return wanted;
@@ -107,11 +107,13 @@ function plain(view: ArrayBufferView): ArrayBufferView {
   return view instanceof Float16Array ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : view;
 }
 
-/** Moves and converts a tensor that was made on the CPU with dtype `own` to what the caller asked for. */
+/**
+ * Moves and converts a tensor that was made on the CPU with dtype `own` to the dtype and device that the caller wants.
+ */
 function finish(handle: number, own: DType, dtype: DType, options: TensorOptions): Tensor {
   const made = new Tensor(handle);
   if (own === dtype && (options.device === undefined || options.device === 'cpu')) return made;
-  // CUDA copies pageable memory aside before the call returns, so nobody has to wait for the device.
+  // CUDA stages pageable memory before the call returns, so nobody has to wait for the device.
   const moved = made.to({ dtype, device: options.device ?? 'cpu', nonBlocking: true });
   made.dispose();
   return moved;
@@ -157,7 +159,7 @@ export function ones(shape: readonly number[], options: TensorOptions = {}): Ten
   return aten('ones', shape, ...made(options));
 }
 
-/** A tensor whose elements are not set: whatever the memory held before. Fill it before reading it. */
+/** A tensor whose elements are not set: they hold whatever was in memory. Fill it before reading it. */
 export function empty(shape: readonly number[], options: TensorOptions = {}): Tensor {
   return aten('empty.memory_format', shape, ...made(options));
 }

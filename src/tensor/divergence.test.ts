@@ -1,4 +1,4 @@
-/** linear_divergence against numbers of PyTorch 2.13, the whole computation, and differences. */
+/** linear_divergence against numbers of PyTorch 2.13, the direct computation, and finite differences. */
 import { describe, expect, it } from 'vitest';
 import {
   type DivergenceOptions,
@@ -183,7 +183,7 @@ describe.each(numbers)('linearDivergence, %s', (_, options, divergences, ofHidde
       const gap = a.to('float64').sub(b).abs().max().item() as number;
       return gap / Math.max(1e-12, b.abs().max().item() as number);
     };
-    // libtorch 1.13 widens the products of bfloat16, later ones round their results
+    // libtorch 1.13 widens the products of bfloat16, later versions round their results
     expect(apart(made.divergence, expected)).toBeLessThan(dtype === 'float32' ? 1e-5 : 2e-2);
     for (const [i, gradient] of ours.entries())
       expect(apart(gradient, theirs[i] as Tensor)).toBeLessThan(dtype === 'float32' ? 1e-5 : 2e-2);

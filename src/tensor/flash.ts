@@ -1,4 +1,7 @@
-/** libtorch's flash-attention kernels over a packed batch (CUDA, half precision). The operator is internal and called only here. */
+/**
+ * libtorch's flash-attention kernels over a packed batch (CUDA, half precision). The operator is internal, and only
+ * this file calls it.
+ */
 import { TensorError } from './engine/error.ts';
 import { callOperator, internalOperator, type Operator } from './operator.ts';
 import type { Tensor } from './tensor.ts';
@@ -15,19 +18,19 @@ function flashOperator(): Operator | null {
   return found;
 }
 
-/** Whether the flash kernels take queries [tokens, heads, headDim] of this dtype and head size. */
+/** Whether the flash kernels support queries [tokens, heads, headDim] of this dtype and head size. */
 export function flashTakes(q: Tensor): boolean {
   const half = q.dtype === 'bfloat16' || q.dtype === 'float16';
   return half && q.size(2) % 8 === 0 && q.size(2) <= 256 && flashOperator() !== null;
 }
 
-/** A packed batch as the flash kernels take it. */
+/** A packed batch in the form that the flash kernels take. */
 export interface FlashInputs {
   /** [tokens, heads, headDim] and [tokens, kvHeads, headDim]. */
   q: Tensor;
   k: Tensor;
   v: Tensor;
-  /** Where each sequence begins, and the total at the end: [sequences + 1], int32, on the device of the rest. */
+  /** Where each sequence begins, and the total at the end: [sequences + 1], int32, on the same device. */
   cuSeqlens: Tensor;
   longest: number;
   scale: number;

@@ -1,10 +1,13 @@
-/** Operators called with their arguments in shared memory: the same results and the same errors as boxed (hostile.test.ts has more). */
+/**
+ * Operators called with their arguments in shared memory give the same results and the same errors as boxed calls
+ * (hostile.test.ts has more).
+ */
 import { describe, expect, it } from 'vitest';
 import { native } from './engine/native.ts';
 import { arange, aten, liveTensors, ones, scope, TensorError, tensor, zeros } from './index.ts';
 import { invoke, invokeBoxed, operator } from './operator.ts';
 
-/** What models, losses and optimisers call most. */
+/** The operators that models, losses and optimisers call most. */
 const IN_USE = [
   ...[
     'add.Tensor',

@@ -1,7 +1,7 @@
 /**
- * Arguments of operators in memory that the addon reads (native/door/direct/frame.h), which spares one Node-API call for each. An
- * operator with a common signature (`direct`) is called this way when its arguments are numbers, booleans, tensors, lists of these,
- * dtypes and devices. Everything else goes through `native.call`, which also words the errors.
+ * Arguments of operators in memory that the addon reads (native/door/direct/frame.h), which saves a Node-API call for
+ * each. An operator with a common signature (`direct`) is called this way if its arguments are numbers, booleans,
+ * tensors, lists of these, dtypes and devices. Everything else goes through `native.call`, which also words the errors.
  */
 import { whenLoaded } from './engine/native.ts';
 import { Tensor } from './tensor.ts';
@@ -12,7 +12,7 @@ const frame = new Float64Array(LENGTH);
 const [NONE, NUMBER, BOOLEAN, TENSOR, NUMBERS, TENSORS, DTYPE, DEVICE] = [1, 2, 3, 4, 5, 6, 7, 8];
 const ABSENT = 0;
 
-/** What the frame's first number says after a call, where it is not the handle of the result. */
+/** The frame's first number after a call, if it is not the result's handle. */
 export const NULL = -1;
 export const DECLINED = -2;
 
@@ -29,7 +29,7 @@ whenLoaded((addon) => {
 
 let turn = 0;
 
-/** Writes a call into the frame. False where an argument is of another kind, or the arguments are too many. */
+/** Writes a call into the frame. False if an argument is of another kind, or if there are too many. */
 export function writeCall(id: number, args: readonly unknown[]): boolean {
   turn = (turn + 1) | 0;
   const mine = turn;
@@ -65,11 +65,11 @@ export function writeCall(id: number, args: readonly unknown[]): boolean {
   }
   frame[0] = id;
   frame[1] = count;
-  // A getter of the caller (an element of a list, for one) may have called another operator meanwhile.
+  // A caller's getter (an element of a list, for example) may have called another operator meanwhile.
   return turn === mine;
 }
 
-/** Writes a list of numbers, or of tensors and null, and returns its length; −1 where it is neither. */
+/** Writes a list of numbers, or of tensors and null, and returns its length; −1 if it is neither. */
 function writeList(list: readonly unknown[], at: number): number {
   const length = list.length;
   if (at + 2 + length > LENGTH) return -1;
@@ -89,7 +89,7 @@ function writeList(list: readonly unknown[], at: number): number {
   return length;
 }
 
-/** What came of the call: the handle of the one tensor that it returns, or one of the numbers above. */
+/** The outcome of the call: the handle of the tensor it returns, or one of the numbers above. */
 export function outcome(): number {
   return frame[0] as number;
 }

@@ -1,4 +1,7 @@
-/** linear_logprob against the whole computation: numbers of PyTorch 2.13, log_softmax + gather + entropy, differences. */
+/**
+ * linear_logprob against the direct computation: numbers of PyTorch 2.13, log_softmax + gather + entropy, finite
+ * differences.
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import { logprobChunk } from './functional.ts';
 import {
@@ -85,7 +88,7 @@ describe('linear', () => {
     seed(rows + 1);
     const drawn = [randn([rows, inputs]), randn([outputs, inputs]), randn([outputs])];
     const by = randn([rows, outputs]).to('bfloat16');
-    // in bf16 of the largest number, which is rounded
+    // in bf16 relative to the largest number, which is rounded
     for (const [dtype, bound] of [
       ['float32', 1e-6],
       ['bfloat16', 1e-2],
@@ -102,7 +105,7 @@ describe('linear', () => {
       }
     }
     const [x, weight] = drawn.map((t) => t.requiresGrad_()) as [Tensor, Tensor];
-    // Only what is asked for.
+    // Only the gradients that are asked for.
     expect(gradients([linear(x, weight.detach()).sum()], [x])[0]?.shape).toEqual([rows, inputs]);
     expect(gradients([linear(x.detach(), weight).sum()], [weight])[0]?.shape).toEqual([outputs, inputs]);
   });
@@ -260,7 +263,8 @@ describe('linearLogprob', () => {
     exact.logp.sum().backward();
     const size = (wideW.grad as Tensor).abs().max().item();
     expect(spread(one.logp, exact.logp)).toBeLessThan(0.03); // logits of ~4 rounded to 8 bits
-    // 256 single rows added in bf16 would lose more than a unit in the last place; both ways end within one of the truth
+    // 256 single rows added in bf16 would lose more than a unit in the last place; both ways are within one of the true
+    // sum
     expect(spread(one.weight, wideW.grad as Tensor) / size).toBeLessThan(2 ** -7);
     expect(spread(all.weight, wideW.grad as Tensor) / size).toBeLessThan(2 ** -7);
   });

@@ -17,10 +17,10 @@ export function embedding(weight: Tensor, ids: Tensor): Tensor {
   return aten('embedding', weight, ids);
 }
 
-/** Whether libtorch 1.13 has no kernel of `layer_norm` and `gelu` for this: float16 on a CPU. */
+/** Whether libtorch 1.13 has no kernel of `layer_norm` and `gelu` for this tensor: float16 on a CPU. */
 const lacksHalf = (x: Tensor) => x.dtype === 'float16' && x.device === 'cpu';
 
-/** x·Φ(x), or its approximation by tanh (Hendrycks & Gimpel, 2016). */
+/** x·Φ(x), or its tanh approximation (Hendrycks & Gimpel, 2016). */
 export function gelu(x: Tensor, approximate: 'none' | 'tanh' = 'none'): Tensor {
   return lacksHalf(x) ? x.to('float32').gelu(approximate).to(x.dtype) : x.gelu(approximate);
 }
@@ -47,7 +47,9 @@ export function rmsNorm(x: Tensor, weight: Tensor, eps: number): Tensor {
   return (normed.dtype === x.dtype ? normed : normed.to(x.dtype)).mul(weight);
 }
 
-/** x + added, or x where that is null, and its `rmsNorm`: one pass over the memory on CUDA (native/ops/rms_norm.cc). */
+/**
+ * x + added (or x if `added` is null) and its `rmsNorm`, in one pass over the memory on CUDA (native/ops/rms_norm.cc).
+ */
 export function addRmsNorm(
   x: Tensor,
   added: Tensor | null,
@@ -65,8 +67,8 @@ export function dropout(x: Tensor, p: number, training: boolean): Tensor {
 }
 
 /**
- * Rows whose logits are computed at once: 64 MiB of f32 on the CPU, 600 MiB on CUDA, whose products need more rows to be fast, and
- * whole tiles of them.
+ * Rows whose logits are computed at once: 64 MiB of f32 on the CPU; 600 MiB on CUDA, whose products are fast only with
+ * many rows, in whole tiles.
  */
 export function logprobChunk(vocabulary: number, device: string): number {
   const [bytes, tile] = device === 'cpu' ? [64 * 2 ** 20, 1] : [600 * 2 ** 20, 256];
@@ -74,20 +76,20 @@ export function logprobChunk(vocabulary: number, device: string): number {
   return rows < tile ? rows : rows - (rows % tile);
 }
 
-/** The part of a device's memory that logits kept for backward may take. */
+/** The share of a device's memory that logits kept for backward may take. */
 const KEPT_SHARE = 1 / 16;
 
 /**
- * Whether forward keeps all logits in f32 for backward, which then has three products in place of four. A matter of sizes and the
- * device alone, so that a run computes the same every time.
+ * Whether forward keeps all logits in f32 for backward, which then has three products instead of four. It depends on
+ * sizes and the device alone, so that a run computes the same every time.
  */
 export function keepsLogits(rows: number, vocabulary: number, device: Device): boolean {
   return 4 * rows * vocabulary <= KEPT_SHARE * cudaBytes(device);
 }
 
 /**
- * log softmax(hidden·weightᵀ / temperature) at `targets`, and its entropy, without holding all logits unless there is room for
- * them (`keepsLogits`; native/ops/linear_logprob.cc). A target of −1 gives 0 and no gradient.
+ * log softmax(hidden·weightᵀ / temperature) at `targets`, and the entropy, without holding all logits unless there is
+ * room for them (`keepsLogits`; native/ops/linear_logprob.cc). A target of −1 gives 0 and no gradient.
  */
 export function linearLogprob(
   hidden: Tensor,
@@ -118,9 +120,12 @@ export interface HeadRows {
 export interface DivergenceOptions {
   /** Both are softmax(logits / temperature); 1 unless given. */
   temperature?: number;
-  /** KL(student‖teacher) in place of KL(teacher‖student). */
+  /** KL(student‖teacher) instead of KL(teacher‖student). */
   reverse?: boolean;
-  /** Compares the teacher's so many likeliest tokens and all others together as one; 0, when left out, the whole vocabulary. */
+  /**
+   * Compares the teacher's `top` likeliest tokens and all others together as one. 0, the default, compares the whole
+   * vocabulary.
+   */
   top?: number;
   chunk?: number;
 }
@@ -130,16 +135,19 @@ function divergenceChunk(vocabulary: number, device: string): number {
   return Math.max(1, Math.floor(logprobChunk(vocabulary, device) / 2));
 }
 
-/** The memory of a chunk: both distributions and one more buffer in f32; on CUDA the product that a buffer is made from, too. */
+/**
+ * The memory of a chunk: both distributions and one more buffer in f32; on CUDA also the product that a buffer is made
+ * from.
+ */
 export function divergenceBytes(rows: number, vocabulary: number, device: string): number {
   const buffers = device === 'cpu' ? 3 : 4;
   return 4 * buffers * Math.min(rows, divergenceChunk(vocabulary, device)) * vocabulary;
 }
 
 /**
- * The KL divergence between a student's next-token distribution and a frozen teacher's, row by row, with its gradient for the
- * student, in chunks of rows (native/ops/training/linear_divergence.cc). Besides, without a gradient: the teacher's log-prob of each
- * target, and 1 where the target is its likeliest token.
+ * The KL divergence between a student's next-token distribution and a frozen teacher's, row by row, with its gradient
+ * for the student, in chunks of rows (native/ops/training/linear_divergence.cc). Also returns, without a gradient, the
+ * teacher's log-prob of each target, and 1 if the target is the teacher's likeliest token.
  */
 export function linearDivergence(
   student: HeadRows,

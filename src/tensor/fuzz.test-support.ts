@@ -1,11 +1,12 @@
 /**
- * Run by hostile.test.ts and benchmarks/fuzz.ts in a process of its own: every operator of the registry, of all namespaces,
- * is either refused as internal to libtorch or called once a round with random arguments, mostly of the right kind and mostly of the wrong value. They
- * come from the operator's own name and the seed, so that another operator in the list changes nothing for the rest. The
- * name of the operator is written down before each call, so that a crash has a name.
+ * Run by hostile.test.ts and benchmarks/fuzz.ts in a process of its own. Every operator of the registry, of all
+ * namespaces, is either refused as internal to libtorch or called once per round with random arguments: mostly of the
+ * right kind, and mostly with a wrong value. They are derived from the operator's name and the seed, so another
+ * operator in the list changes nothing for the rest. The operator's name is written down before each call, so that a
+ * crash has a name.
  *
- * With `compare` as the last argument, the operators that can be called directly (frame.ts) are called again boxed, with the same
- * arguments: what comes back, or the refusal, has to be the same.
+ * With `compare` as the last argument, the operators that can be called directly (frame.ts) are called again boxed,
+ * with the same arguments; result or refusal must be the same.
  *
  *     node src/tensor/fuzz.test-support.ts <seed> <log> [rounds: seed, seed + 1, …] [operators to leave out, by commas] [those to call, a regular expression] [compare]
  */
@@ -22,8 +23,8 @@ const [seedText, log, roundsText = '1', without = '', alone = '', mode = ''] = p
   ...string[],
 ];
 setThreads(1);
-Error.stackTraceLimit = 0; // most calls are refused, and a trace is dear
-process.chdir(dirname(log)); // from_file makes files of any name
+Error.stackTraceLimit = 0; // most calls are refused, and a stack trace is expensive
+process.chdir(dirname(log)); // from_file creates files of any name
 
 // mulberry32
 let state = 0;
@@ -81,10 +82,13 @@ const GARBAGE = [
   [[1]],
 ];
 
-/** One dtype for nearly all tensors of a call, in half of the calls: past the first check there are others. */
+/** In half of the calls nearly all tensors share one dtype, to get past the first check to the others. */
 let common: DType | null = null;
 
-/** The bytes of 1,024 random elements by dtype: tensors take theirs from a random place here, many times faster than one by one. */
+/**
+ * The bytes of 1,024 random elements by dtype. Tensors take theirs from a random place here, which is many times faster
+ * than drawing each.
+ */
 const table = new Map<DType, { bytes: Uint8Array; each: number }>();
 
 function someValues(dtype: DType, shape: readonly number[]): Uint8Array {
@@ -103,7 +107,7 @@ function someValues(dtype: DType, shape: readonly number[]): Uint8Array {
     known.each = known.bytes.length / length;
     made.dispose();
     table.set(dtype, known);
-    state = before; // a seed gives the same call whatever came before
+    state = before; // a seed gives the same call whatever ran before
   }
   const { bytes, each } = known;
   const count = shape.reduce((product, size) => product * size, 1);
@@ -151,7 +155,7 @@ function element(type: string): unknown {
   return pick(INTEGERS);
 }
 
-/** The degree of a polynomial is a loop count: 10¹⁵ of them take years, rightly. */
+/** The degree of a polynomial is a loop count: 10¹⁵ iterations take years, legitimately. */
 function isDegree(op: Operator, info: ArgumentInfo): boolean {
   return info.name === 'n' && /special_\w*polynomial/.test(op.name);
 }
@@ -169,7 +173,7 @@ function argument(op: Operator, info: ArgumentInfo): unknown {
   return info.list && random() < 0.8 ? several(() => element(info.type)) : element(info.type);
 }
 
-/** What comes back is looked at: reading it would find memory that is not its own. */
+/** Reads the result: that would touch memory that does not belong to it. */
 function read(value: unknown): void {
   if (Array.isArray(value)) for (const item of value) read(item);
   if (!(value instanceof Tensor) || value.isFreed || value.numel > 10_000) return;
@@ -180,7 +184,7 @@ function read(value: unknown): void {
   }
 }
 
-/** null where it is refused. */
+/** null if it is refused. */
 function open(name: string): Operator | null {
   try {
     return operator(name);
@@ -216,7 +220,7 @@ for (let round = 0; round < Number(roundsText); round++) {
 const left = liveTensors() - before;
 console.log(JSON.stringify({ calls, succeeded, refused, unexpected: [...unexpected], left, mebibytes }));
 
-/** The arguments that belong to an operator and a seed; the name of the operator is written down. */
+/** The arguments for an operator and a seed; writes the operator's name down. */
 function argumentsFor(op: Operator, number: number): unknown[] {
   startFrom(`${number} ${op.name}`);
   common = random() < 0.5 ? pick(FLOATS) : null;
@@ -226,7 +230,7 @@ function argumentsFor(op: Operator, number: number): unknown[] {
   return args;
 }
 
-/** One way and the other, each with tensors of its own. */
+/** Calls directly and boxed, each with its own tensors. */
 function compare(op: Operator, number: number): void {
   calls++;
   const [direct, boxed] = [invoke, invokeBoxed].map((way) =>
@@ -235,7 +239,7 @@ function compare(op: Operator, number: number): void {
       seed(number);
       try {
         const result = random() < 0.5 ? noGrad(() => way(op, args)) : way(op, args);
-        // what lies in memory that nobody has filled is by chance
+        // the contents of unfilled memory are arbitrary
         return /empty|resize/.test(op.name) ? String(result) : `${describe(result)} from ${describe(args)}`;
       } catch (error) {
         return String(error);
@@ -246,7 +250,7 @@ function compare(op: Operator, number: number): void {
   if (direct !== boxed) unexpected.add(`${op.name} ${number}: direct ${direct}, boxed ${boxed}`);
 }
 
-/** All that can be seen of a value: a tensor's dtype, shape, need of gradients and elements. */
+/** Everything visible of a value: a tensor's dtype, shape, requiresGrad and elements. */
 function describe(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(describe).join(', ')}]`;
   if (!(value instanceof Tensor)) return typeof value === 'object' ? String(value && 'object') : String(value);

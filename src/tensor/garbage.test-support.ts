@@ -1,6 +1,6 @@
 /**
- * Run by hostile.test.ts in a process of its own: every function of the addon, called with every kind of garbage. The name of
- * the last one is left in the file that is given.
+ * Run by hostile.test.ts in a process of its own: calls every function of the addon with every kind of garbage. Leaves
+ * the name of the last one in the given file.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { native } from './engine/native.ts';
 
 const [log] = process.argv.slice(2);
 
-// A store may be made of a file of any name: it lands here.
+// A store may create a file of any name: it lands here.
 const folder = mkdtempSync(join(tmpdir(), 'attune-garbage-'));
 process.chdir(folder);
 
@@ -83,8 +83,8 @@ const pick = () => garbage[Math.floor(random() * garbage.length)];
 
 let calls = 0;
 let accepted = 0;
-// setThreads would start a thousand threads; the tensors above stay for the others; setWarnings would let libtorch print
-// what it thinks of the rest (an empty graph capture on CUDA, say), and nothing may be printed here
+// setThreads would start a thousand threads; the tensors above stay for the others; setWarnings would let libtorch
+// print warnings about the rest (an empty graph capture on CUDA, say), and nothing may be printed here
 const left = new Set(['setThreads', 'free', 'freeAll', 'setWarnings']);
 // These take a tensor's memory away, as src/dist asks: all others are called before and after them.
 const takers = ['storageDrop', 'storageLend'];
@@ -98,10 +98,10 @@ for (const name of [...others, ...takers, ...others]) {
     try {
       const result = call(...args);
       accepted++;
-      // Some answer by a promise: refused later is refused too.
+      // Some return a promise: a later refusal counts too.
       if (result instanceof Promise) result.catch(() => {});
     } catch {
-      // refused: right
+      // refused, as it should be
     }
   }
   try {
@@ -115,10 +115,10 @@ for (const value of garbage) {
   try {
     native.setWarnings(value as boolean);
   } catch {
-    // refused: right
+    // refused, as it should be
   }
 }
 const sane = String(new Float32Array(native.bytesOf(witness))) === '1,2,3';
 console.log(JSON.stringify({ calls, accepted, crashed: false, sane }));
 rmSync(folder, { recursive: true, force: true });
-process.exit(0); // whatever still waits for others
+process.exit(0); // ends even if something still waits for others

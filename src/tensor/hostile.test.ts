@@ -1,6 +1,6 @@
 /**
- * Wrong use, however wrong, ends in a TensorError that says what was wrong: never in a crash. What might crash is tried in a
- * child process.
+ * Wrong use ends in a TensorError that says what was wrong, never in a crash. Calls that might crash run in a child
+ * process.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -139,7 +139,7 @@ describe('internal operators', () => {
     const refusal = new RegExp(`^${name} is internal to libtorch: .*${advice}`);
     expect(() => aten(name, x, [6], [10 ** 9])).toThrow(TensorError);
     expect(() => aten(name, x, [6], [10 ** 9])).toThrow(refusal);
-    expect(() => findOperator(name)).toThrow(refusal); // the second time too, from the cache or not
+    expect(() => findOperator(name)).toThrow(refusal); // the second time too, whether cached or not
   });
 
   it('are not suggested', () => {
@@ -320,8 +320,8 @@ describe('sizes that take no memory and no end of time', () => {
 });
 
 /**
- * Operators that make a list as long as an argument says. AddressSanitizer ends the process where `new` finds no memory (10^15 entries)
- * in place of throwing.
+ * Operators that make a list as long as an argument says. If `new` finds no memory (10^15 entries), AddressSanitizer
+ * ends the process instead of throwing.
  */
 const tooLarge = process.env.ATTUNE_SANITIZE === '1' ? 'aten::unsafe_chunk,aten::tensor_split.sections' : '';
 
@@ -342,7 +342,7 @@ describe('fuzz', () => {
     expect(report.calls).toBeGreaterThan(1800);
     expect(report.calls + report.refused.length).toBe(native.overloads('').length);
     expect(report.refused.filter((name) => /^(aten::(?!_|\w*_backward)|attune::)/.test(name)).length).toBeLessThan(240);
-    expect(report.succeeded).toBeGreaterThan(200); // else it only tries the first check of each
+    expect(report.succeeded).toBeGreaterThan(200); // otherwise only the first check of each is exercised
     expect(report.left).toBe(0);
   });
 

@@ -45,7 +45,9 @@ function index(self: Tensor, indices: readonly Index[]): Tensor {
 }
 
 const indexing = {
-  /** `x.at(0)`, `x.at([1, 3])` (a slice), `x.at('...', -1)`, `x.at(null)`, `x.at(indexTensor)`; one entry per dimension. */
+  /**
+   * `x.at(0)`, `x.at([1, 3])` (a slice), `x.at('...', -1)`, `x.at(null)`, `x.at(indexTensor)`; one entry per dimension.
+   */
   at(this: Tensor, ...indices: Index[]): Tensor {
     return index(this, indices);
   },

@@ -12,7 +12,7 @@ describe('a tensor without memory', () => {
   it('keeps its shape, is read by nobody, and is whole again with memory that is lent', () => {
     const parameter = ones([2, 3]);
     drop(parameter);
-    drop(parameter); // nothing more to take
+    drop(parameter); // nothing left to take
     expect(parameter.shape).toEqual([2, 3]);
     for (const use of [
       () => parameter.sum(),

@@ -1,4 +1,7 @@
-/** linear: products of our own on the CPU, whose loops differ with the number of rows and with sizes that are no whole vectors. */
+/**
+ * linear: our own products on the CPU, whose loops differ with the number of rows and with sizes that are not whole
+ * vectors.
+ */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { integers, linear, linearLogprob, randn, seed, setThreads, type Tensor, threads } from './index.ts';
@@ -7,7 +10,7 @@ const usual = threads();
 afterEach(() => setThreads(usual));
 
 const largest = (tensor: Tensor) => tensor.abs().max().item() as number;
-/** What a result in bf16 may be off by its own rounding, of its size. */
+/** The rounding error of a result in bf16, relative to its size. */
 const rounding = { float32: 0, bfloat16: 2 ** -8 };
 
 describe('linear', () => {
@@ -44,7 +47,7 @@ describe('linear', () => {
     },
   );
 
-  // 1,024 inputs: kPassInputs of native/cpu/skinny/inputs.cc are 64 rows of them; 240 rows are a pass of many.h
+  // 1,024 inputs: kPassInputs of native/cpu/skinny/inputs.cc is 64 rows of them; 240 rows are a pass of many.h
   const cpu = readFileSync('/proc/cpuinfo', 'utf8');
   const takesAllRows = (inputs: number) =>
     process.arch === 'arm64' ? inputs <= 1024 : /\bavx2\b/.test(cpu) && !/\bavx512f\b/.test(cpu);

@@ -1,12 +1,12 @@
 /**
  * Operators as methods of Tensor, mostly one line each: the operator's name and the types of its further arguments. An
- * argument left out takes the schema's default. To add an operator, add a line.
+ * omitted argument takes the schema's default. To add an operator, add a line.
  */
 import type { DType } from './engine/dtype.ts';
 import { aten, invoke, type Operator, operator } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
-/** A number that an operator takes in place of a tensor. */
+/** A number that an operator takes instead of a tensor. */
 export type Scalar = number | bigint | boolean;
 /** The other side of a binary operator: a tensor or a number. */
 export type Operand = Tensor | Scalar;
@@ -106,7 +106,7 @@ const methods = {
   chunk: method<[count: number, dim?: number], Tensor[]>('chunk'),
   unbind: method<[dim?: number], Tensor[]>('unbind.int'),
 
-  // picking
+  // gathering and selecting
   select: method<[dim: number, index: number]>('select.int'),
   narrow: method<[dim: number, start: number, length: number]>('narrow'),
   slice: method<[dim: number, start?: number, end?: number, step?: number]>('slice.Tensor'),

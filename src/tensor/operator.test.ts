@@ -158,7 +158,7 @@ describe('arguments', () => {
     const image = arange(0, 8).reshape(1, 2, 2, 2);
     const last = aten('contiguous', image, { memory_format: 'channels_last' });
     expect(last.tolist()).toEqual(image.tolist());
-    expect(aten('as_strided', last, [8], [1]).tolist()).toEqual([0, 4, 1, 5, 2, 6, 3, 7]); // as it lies in memory
+    expect(aten('as_strided', last, [8], [1]).tolist()).toEqual([0, 4, 1, 5, 2, 6, 3, 7]); // in memory order
     expect(() => aten('select.int', x, 'float32', 0)).toThrow(/argument "dim" \(int\): expected an integer/);
   });
 

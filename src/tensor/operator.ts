@@ -18,20 +18,20 @@ export interface Operator {
   readonly name: string;
   readonly id: number;
   readonly schema: string;
-  /** It can be called with plain arguments in the frame (frame.ts). */
+  /** Whether it can be called with plain arguments in the frame (frame.ts). */
   readonly direct: boolean;
   readonly arguments: readonly ArgumentInfo[];
   readonly returns: readonly { type: string; argument: number }[];
   /** The arguments that the operator writes to. */
   readonly written: readonly number[];
-  /** The operator returns one new tensor, the commonest case: its result is wrapped without reading `returns`. */
+  /** The operator returns one new tensor, the most common case: its result is wrapped without reading `returns`. */
   readonly simple: boolean;
 }
 
 const known = new Map<string, Operator | null>();
 
 /**
- * The operator, or null where this libtorch has none of that name. `add.Tensor` is short for `aten::add.Tensor`. Operators
+ * The operator, or null if this libtorch has none of that name. `add.Tensor` is short for `aten::add.Tensor`. Operators
  * that are internal to libtorch are refused (internals.ts).
  */
 export function findOperator(name: string): Operator | null {
@@ -193,7 +193,7 @@ function explain(op: Operator, args: readonly unknown[], error: Error): Error {
   return new TensorError(op.name, `${op.name}: ${why}\n  given: (${given})\n  schema: ${op.schema}`);
 }
 
-/** What libtorch says of a device that is not there names its own backends. */
+/** A message for a missing device: libtorch's own lists its backends instead. */
 function faultOfDevice(op: Operator, args: readonly unknown[]): string | undefined {
   const devices = args.filter((value, i) => typeof value === 'string' && op.arguments[i]?.type.startsWith('Device'));
   return devices.map((device) => missingDevice(device as string)).find((fault) => fault !== undefined);
@@ -215,7 +215,7 @@ export function aten<T = Tensor>(name: string, ...args: unknown[]): T {
   return callOperator(operator(name), args) as T;
 }
 
-/** Calls an operator; keyword arguments in a last plain object are put at their positions. */
+/** Calls an operator. Keyword arguments in a trailing plain object are put at their positions. */
 export function callOperator(op: Operator, args: readonly unknown[]): unknown {
   const last = args.at(-1);
   if (!isPlainObject(last) || isComplex(last)) return invoke(op, args);

@@ -74,7 +74,7 @@ describe('determinism', () => {
   afterEach(() => setDeterministic(false));
 
   it('refuses an operator without a deterministic form, and only then', () => {
-    // Two values for one place: which is there in the end depends on the order, unless they are added up.
+    // Two values for one place: which one stays depends on the order, unless they are added.
     const put = (accumulate: boolean) => aten('put_', ones([4]), tensor([1n, 1n]), tensor([2, 3]), accumulate);
     setDeterministic(true);
     expect(() => put(false)).toThrow(TensorError);

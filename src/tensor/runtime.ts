@@ -1,4 +1,4 @@
-/** Settings of the engine: threads, determinism, random numbers; and what libtorch and devices were found. */
+/** Settings of the engine (threads, determinism, random numbers), and which libtorch and devices were found. */
 import { totalmem } from 'node:os';
 import type { Device } from './engine/dtype.ts';
 import { attempt } from './engine/error.ts';
@@ -37,7 +37,7 @@ export function rngState(device: Device = 'cpu'): Uint8Array {
   return state.data() as Uint8Array;
 }
 
-/** Puts a state from `rngState` back: the next random numbers are those that followed it. */
+/** Restores a state from `rngState`: the random numbers continue from there. */
 export function setRngState(state: Uint8Array, device: Device = 'cpu'): void {
   using tensor = new Tensor(attempt('setRngState', () => native.fromBytes(state, 'uint8', [state.length])));
   attempt('setRngState', () => native.setRngState(device, tensor.handle), [tensor, device]);
@@ -71,7 +71,7 @@ export function hasCudaKernels(): boolean {
   return kernels;
 }
 
-/** The first GPU where there is one, else the CPU. */
+/** The first GPU if there is one, else the CPU. */
 export function defaultDevice(): Device {
   return native.cudaCount() > 0 ? 'cuda:0' : 'cpu';
 }

@@ -1,4 +1,6 @@
-/** What goes into a tensor and what comes out: typed arrays of every dtype, nested arrays, shapes, indexing, printing. */
+/**
+ * What goes into a tensor and what comes out: typed arrays of every dtype, nested arrays, shapes, indexing, printing.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -55,7 +57,7 @@ describe('typed arrays', () => {
     expect(made.dtype).toBe('bfloat16');
     expect(made.data()).toEqual(bits);
     expect(made.tolist()).toEqual([1, -2, Number.POSITIVE_INFINITY]);
-    expect(tensor([1.00390625], { dtype: 'bfloat16' }).item()).toBe(1); // half a unit: to even
+    expect(tensor([1.00390625], { dtype: 'bfloat16' }).item()).toBe(1); // half a unit: rounds to even
   });
 
   it('bool takes any byte but holds 0 and 1 only', () => {
@@ -268,7 +270,7 @@ describe('mapped files', () => {
     whole.add_(10);
     expect(tail.tolist()).toEqual([13, 14]); // the same memory
     native.unmapFile(id);
-    expect(whole.tolist()).toEqual([11, 12, 13, 14]); // the tensors hold it
+    expect(whole.tolist()).toEqual([11, 12, 13, 14]); // the tensors keep the mapping alive
     expect(readFileSync(path).readFloatLE(0)).toBe(1);
     expect(() => native.mapTensor(id, 0, 'float32', [4])).toThrow(/closed/);
   });

@@ -1,7 +1,7 @@
 /**
  * The Tensor class: a handle on a libtorch tensor. This file has what needs no operator. methods.ts, conversions.ts,
- * indexing.ts and format.ts add their methods to the class, so that no two files import each other; index.ts loads them all.
- * Methods return new tensors; methods that change their tensor end in an underscore.
+ * indexing.ts and format.ts add their methods to the class, so that no two files import each other; index.ts loads them
+ * all. Methods return new tensors; methods that change their tensor end in an underscore.
  *
  *     const x = randn([4, 8]).requiresGrad_();
  *     x.matmul(w).relu().sum().backward();
@@ -63,7 +63,7 @@ export class Tensor implements Disposable {
   forgetShape(): void {
     this.#meta = undefined;
   }
-  /** @internal The handle, or a clear error after it was freed. */
+  /** @internal The handle; throws a clear error if it was freed. */
   live(doing: string): number {
     if (this.handle < 0)
       throw new TensorError(
@@ -113,7 +113,7 @@ export class Tensor implements Disposable {
   get isLeaf(): boolean {
     return native.isLeaf(this.live('isLeaf'));
   }
-  /** The gradient that backward has added up here, or null. */
+  /** The gradient accumulated by backward, or null. */
   get grad(): Tensor | null {
     const handle = native.gradOf(this.live('grad'));
     return handle === null ? null : new Tensor(handle);

@@ -1,4 +1,7 @@
-/** Run by hostile.test.ts: two workers, one after the other, try to use the engine; with "taken", this thread has it already. */
+/**
+ * Run by hostile.test.ts: two workers, one after the other, try to use the engine; with "taken", this thread already
+ * uses it.
+ */
 import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 
 async function tryEngine(): Promise<number | string> {

@@ -14,8 +14,8 @@ export type TextTokenizer = Pick<
 >;
 
 /**
- * How a prompt is written: `chat` by the model's template, `transcript` as "Human: … Assistant: …" for models without one,
- * `raw` unchanged, `auto` as chat where the tokenizer has a template, else as a transcript.
+ * How a prompt is written: `chat` by the model's template, `transcript` as "Human: … Assistant: …" for models without
+ * one, `raw` unchanged, `auto` as chat if the tokenizer has a template, else as a transcript.
  */
 export type PromptFormat = (typeof promptFormats)[number];
 const promptFormats = ['auto', 'chat', 'transcript', 'raw'] as const;
@@ -72,7 +72,7 @@ export class ChatFormat {
     return `${messages.map(({ role, content }) => `\n\n${speakers[role]}${content}`).join('')}\n\nAssistant:`;
   }
 
-  /** The response with what the template writes around it. */
+  /** The response with the text that the template writes around it. */
   response(messages: readonly Message[], promptText: string, content: string): string {
     if (this.#format === 'raw') return content;
     if (!this.chat) return ` ${content}`;
@@ -90,7 +90,7 @@ export class ChatFormat {
     return exact;
   }
 
-  /** One step of a response that is labelled, or scored, step by step. */
+  /** One step of a response that is labelled or scored by steps. */
   step(text: string, index: number, separator = '\n'): string {
     return `${index === 0 && !this.chat ? ' ' : ''}${text.trim()}${separator}`;
   }

@@ -11,7 +11,7 @@ it('tells a text that is too long by its beginning, and says no where it is clos
   };
   expect(isFarLonger(tokenizer, 'word '.repeat(1_000_000), 10)).toBe(true);
   expect(isFarLonger(tokenizer, 'word '.repeat(11), 10)).toBe(false);
-  expect(isFarLonger(tokenizer, 'x'.repeat(1_000_000), 10)).toBe(false); // may be one long token
+  expect(isFarLonger(tokenizer, 'x'.repeat(1_000_000), 10)).toBe(false); // this may be one long token
   expect(isFarLonger(tokenizer, 'word '.repeat(1000), Number.POSITIVE_INFINITY)).toBe(false);
   expect(Math.max(...read)).toBeLessThan(2000);
 });

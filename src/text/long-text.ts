@@ -1,8 +1,8 @@
 import type { Tokenizer } from './tokenizer/tokenizer.ts';
 
 /**
- * Whether a text is far longer than this many tokens, judged by its beginning alone: a tool may return a whole file, and a
- * tokenizer takes seconds for it. Where the text was cut a few tokens may be others, so that it says no where it is close.
+ * Whether a text is far longer than this many tokens, judged only by its beginning: a tool may return a whole file,
+ * which takes a tokenizer seconds. The cut may change a few tokens, so a close case is false.
  */
 export function isFarLonger(tokenizer: Pick<Tokenizer, 'encode'>, text: string, tokens: number): boolean {
   const many = 2 * tokens + 64;

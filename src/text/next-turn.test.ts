@@ -24,7 +24,7 @@ const withTemplate = (chat_template?: string) =>
 const user = (content: string): Message => ({ role: 'user', content });
 const assistant = (content: string): Message => ({ role: 'assistant', content });
 
-/** What comes between two turns, as text. (This tokenizer writes a space behind every control token.) */
+/** The text between two turns. (This tokenizer writes a space after every control token.) */
 function between(tokenizer: Tokenizer, told: Message[], last: number, options: FormatOptions = {}): string {
   const next = new NextTurn(tokenizer, new ChatFormat(tokenizer, options));
   return tokenizer.decode(next.ids([user('hello')], told, last)).replaceAll('|> ', '|>');
@@ -44,7 +44,7 @@ describe('what comes between two turns', () => {
     const told = [user('the hall')];
     const rest = '\n<|im_start|>user\nthe hall<|im_end|>\n<|im_start|>assistant\n';
     expect(between(tokenizer, told, imEnd)).toBe(rest);
-    // It ended its turn with another token: the template's own still has to come.
+    // The turn ended with another token: the template's own is still missing.
     expect(between(tokenizer, told, eos)).toBe(`<|im_end|>${rest}`);
   });
 

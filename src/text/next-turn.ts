@@ -1,32 +1,34 @@
 /**
- * The tokens between two turns of a policy: the end of its turn, what it is told, and the header of its next turn. What it wrote
- * itself is never tokenised again; these tokens are appended to it.
+ * The tokens between two turns of a policy: the end of its turn, the messages it receives, and the header of its next
+ * turn. Its own text is never tokenised again; these tokens are appended to it.
  *
  *     const next = new NextTurn(tokenizer, new ChatFormat(tokenizer));
- *     next.ids(prompt, [{ role: 'user', content: 'Higher.' }], lastId);      // <|im_end|> left out if the policy wrote it: \n<|im_start|>user\nHigher.…
+ *     next.ids(prompt, [{ role: 'user', content: 'Higher.' }], lastId);      // <|im_end|> left out if the policy wrote it:
+ * <|im_start|>user
+ * Higher.…
  *
- * They are what the chat template writes behind a past response. A template that rewrites earlier responses (Qwen3 drops their
- * thinking) would change what the policy wrote: here it stays as it was.
+ * They are what the chat template writes after a past response. A template that rewrites earlier responses (Qwen3 drops
+ * their thinking) would change the policy's text; here it stays unchanged.
  */
 import { UserError } from '../errors.ts';
 import type { Message } from './chat/chat.ts';
 import type { ChatFormat } from './chat-format.ts';
 import type { Tokenizer } from './tokenizer/tokenizer.ts';
 
-/** Stands for what the policy wrote. A text that occurs in no chat and that no template trims or takes for thinking. */
+/** Stands for the policy's text. It occurs in no chat, and no template trims it or takes it for thinking. */
 const RESPONSE = 'attune\u2063past\u2063response';
-/** Stands for what it is told, where only the text around is looked for. */
+/** Stands for a message that the policy receives, if only the text around it matters. */
 const TOLD = 'attune\u2063told';
-/** Around a text in which names of control tokens are only text. A code point that no text has. */
+/** Surrounds a text in which names of control tokens are plain text. A noncharacter, which no text contains. */
 const EDGE = '\ufdd0';
 
 type NextTokenizer = Pick<Tokenizer, 'encode' | 'token' | 'isSpecial'>;
 
-/** Writes what comes between two turns of a policy as tokens. */
+/** Encodes what comes between two turns of a policy. */
 export class NextTurn {
   readonly #tokenizer: NextTokenizer;
   readonly #format: ChatFormat;
-  /** By the roles of the messages: what is written before the first of them. */
+  /** The text before the first message, by the messages' roles. */
   readonly #heads = new Map<string, string>();
 
   constructor(tokenizer: NextTokenizer, format: ChatFormat) {
@@ -35,14 +37,15 @@ export class NextTurn {
   }
 
   /**
-   * The ids behind a response that ended with the token `last`. `before`: the messages that the conversation began with. Throws a
-   * UserError where the chat template cannot go on behind a response.
+   * The ids after a response that ended with the token `last`. `before`: the messages that the conversation began with.
+   * Throws a UserError if the chat template cannot continue after a response.
    */
   ids(before: readonly Message[], told: readonly Message[], last: number): number[] {
     const head = this.#headOf(before, told);
     const end = this.#tokenizer.token(last) ?? '';
     const at = end === '' ? -1 : head.indexOf(end);
-    // The policy wrote the end of its turn itself. It is encoded once more, as what comes next is encoded behind it, and left out.
+    // The policy wrote the end of its turn itself. It is encoded again, because what follows is encoded after it, and
+    // then removed.
     const isNamed = ({ content }: Message) =>
       this.#tokenizer.encode(content).some((id) => this.#tokenizer.isSpecial(id));
     const hasNames = told.some(isNamed);
@@ -52,7 +55,7 @@ export class NextTurn {
     return ids[0] === last ? ids.slice(1) : encoded(behind);
   }
 
-  /** What the template writes between the response and the first message. */
+  /** The text that the template writes between the response and the first message. */
   #headOf(before: readonly Message[], told: readonly Message[]): string {
     const roles = told.map(({ role }) => role).join();
     const known = this.#heads.get(roles);
@@ -68,7 +71,7 @@ export class NextTurn {
     return head;
   }
 
-  /** What the template writes behind a response. */
+  /** The text that the template writes after a response. */
   #behind(before: readonly Message[], told: readonly Message[]): string {
     const past: Message = { role: 'assistant', content: RESPONSE };
     const parts = this.#format.prompt([...before.map(unmarked), past, ...told.map(unmarked)]).split(RESPONSE);
@@ -79,7 +82,7 @@ export class NextTurn {
     );
   }
 
-  /** The ids of a text with marked contents, in which no name of a control token is one. */
+  /** The ids of a text with marked contents, in which names of control tokens are plain text. */
   #pieces(text: string): number[] {
     return text.split(EDGE).flatMap((piece, i) => {
       if (i % 2 === 0) return this.#tokenizer.encode(piece);
@@ -93,7 +96,7 @@ export class NextTurn {
   }
 }
 
-/** Whatever else a message has stays: a template may write the name of a tool, or need the calls that it answers. */
+/** A message's other fields stay: a template may write the name of a tool, or need the calls that it answers. */
 const unmarked = (message: Message): Message => ({ ...message, content: message.content.replaceAll(RESPONSE, '') });
 
 const edged = ({ content, ...rest }: Message): Message => ({

@@ -1,5 +1,5 @@
-// Vectors of digits of 8 bits, for ARM's instruction that multiplies four neighbouring pairs of them and adds the products to a lane of 32 bits
-// (SDOT). x86 has one too (VPDPBUSD), but there lanes.cc takes fewer instructions: it looks up 16 levels of f32 with a single one.
+// Vectors of 8-bit digits, for ARM's instruction that multiplies four neighbouring pairs and adds the products to a 32-bit lane (SDOT). x86
+// has one too (VPDPBUSD), but lanes.cc takes fewer instructions there: one instruction looks up 16 levels of f32.
 #pragma once
 #if defined(__ARM_FEATURE_DOTPROD)
 #define ATTUNE_DIGITS 1
@@ -21,13 +21,13 @@ inline Sums dot(Sums sums, Bytes weights, Bytes digits) { return vdotq_s32(sums,
 inline Floats timesPlus(Floats a, float b, Floats c) { return vfmaq_n_f32(c, a, b); }
 inline float total(Floats v) { return vaddvq_f32(v); }
 
-/** The largest |v|; NaN where one is NaN. */
+/** The largest |v|; NaN if any is NaN. */
 inline float largest(const Floats (&v)[4]) {
   const Floats low = vmaxq_f32(vabsq_f32(v[0]), vabsq_f32(v[1])), high = vmaxq_f32(vabsq_f32(v[2]), vabsq_f32(v[3]));
   return vmaxvq_f32(vmaxq_f32(low, high));
 }
 
-/** v·factor, rounded to the nearest even. */
+/** v·factor, rounded to the nearest integer, ties to even. */
 inline void toWhole(const Floats (&v)[4], float factor, Sums (&whole)[4]) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++) whole[i] = vcvtnq_s32_f32(vmulq_n_f32(v[i], factor));
@@ -40,7 +40,7 @@ inline Bytes lowBytes(const Sums (&v)[4]) {
   return vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high));
 }
 
-/** (v + 128) >> 8: what is left of numbers without their lowest signed digit. */
+/** (v + 128) >> 8: the numbers without their lowest signed digit. */
 inline void withoutLowest(const Sums (&v)[4], Sums (&rest)[4]) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++) rest[i] = vrshrq_n_s32(v[i], 8);
@@ -61,17 +61,17 @@ inline void loadPairs(const float* from, Floats (&even)[4], Floats (&odd)[4]) {
   }
 }
 
-/** The digits of one number, or of a vector of them, the largest first: of x, and of levels of 4 bits. */
+/** The digits of a number, or of a vector of them, the most significant first. For x, and for levels of 4 bits. */
 template <int DIGITS>
 using DigitsOf = Bytes[DIGITS];
 
-/** The sums of one output and one row in a block of x: sum d is of the products of digits i of x and j of w with i + j = d. */
+/** The sums of one output and one row in a block of x. Sum d holds the products of digit i of x and digit j of w with i + j = d. */
 template <int DIGITS>
 struct BlockSums {
   static_assert(DIGITS == 1 || DIGITS == 3);
   Sums sums[DIGITS];
 
-  // Adding an integer to the bits of the float 1.5·2²³ gives the float 1.5·2²³ plus that integer: this takes less time than a conversion.
+  // Adding an integer to the bits of the float 1.5·2²³ gives the float 1.5·2²³ plus that integer. It is faster than a conversion.
   void begin() {
 #pragma GCC unroll 3
     for (int d = 0; d < DIGITS; d++) sums[d] = vdupq_n_s32(d < 2 ? 0x4B400000 : 0);
@@ -104,7 +104,7 @@ struct LevelDigits {
   Bytes operator[](Bytes codes) const { return vqtbl1q_s8(digits, vreinterpretq_u8_s8(codes)); }
 };
 
-/** 32 bytes of two codes each: in every 16 bytes, the upper halves (even inputs), then the lower ones (odd inputs). */
+/** 32 bytes of two codes each: in every 16 bytes, the upper halves (even inputs), then the lower halves (odd inputs). */
 inline void splitCodes(const uint8_t* codes, Bytes (&groups)[64 / kGroup]) {
 #pragma GCC unroll 2
   for (int half = 0; half < 2; half++) {

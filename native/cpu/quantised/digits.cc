@@ -11,13 +11,13 @@
 namespace attune {
 namespace {
 
-// The largest fixed-point number: of three digits a little less than 127·(256² + 256 + 1).
+// The largest fixed-point number: with three digits, a little less than 127·(256² + 256 + 1).
 constexpr float most(int digits) { return digits == kRounded ? 127.0f : 8355584.0f; }
 
-constexpr int64_t kGroups = block8(kExact) / kGroup;  // of a block at most
+constexpr int64_t kGroups = block8(kExact) / kGroup;  // largest number of groups in a block
 using Group = Floats[4];
 
-// Numbers as d₀·256² + d₁·256 + d₂: all d₀, then all d₁, then all d₂. Or as a single digit.
+// Writes numbers as d₀·256² + d₁·256 + d₂: all d₀, then all d₁, then all d₂. Or as a single digit.
 void writeDigits(const Sums (&numbers)[4], int digits, int8_t* to) {
   if (digits == kRounded) return storeBytes(to, lowBytes(numbers));
   Sums upper[4], first[4];
@@ -28,7 +28,7 @@ void writeDigits(const Sums (&numbers)[4], int digits, int8_t* to) {
   storeBytes(to + 2 * kGroup, lowBytes(numbers));
 }
 
-// Groups in fixed point. Returns what 1 of the first digit stands for; NaN where a number is not finite.
+// Writes groups in fixed point. Returns the value of 1 in the first digit; NaN if a number is not finite.
 float writeGroups(const Group* groups, int64_t count, int digits, int8_t* to) {
   float peak = 0;
   for (int64_t g = 0; g < count; g++) {
@@ -49,7 +49,7 @@ float writeGroups(const Group* groups, int64_t count, int digits, int8_t* to) {
 float writeBlock(const float* x, int64_t count, bool four, int digits, int8_t* to) {
   Group groups[kGroups];
   int64_t g = 0;
-  if (four) {  // codes are unpacked in runs of 16 bytes: the even inputs of a run come before its odd ones
+  if (four) {  // codes are unpacked in runs of 16 bytes: a run's even inputs come before its odd ones
     for (; g < kBlock4 / kGroup; g += 2) loadPairs(x + g * kGroup, groups[g], groups[g + 1]);
   } else {
     for (; (g + 1) * kGroup <= count; g++) loadGroup(x + g * kGroup, groups[g]);

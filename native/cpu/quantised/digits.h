@@ -1,4 +1,4 @@
-// Rows of x in fixed point: the numbers of a block in units of its largest one, as signed digits of 8 bits.
+// Rows of x in fixed point: a block's numbers in units of its largest one, as signed digits of 8 bits.
 #pragma once
 #include "cpu/quantised/digit_vectors.h"
 
@@ -8,17 +8,20 @@
 
 namespace attune {
 
-constexpr int kExact = 3, kRounded = 1;  // digits of one number: 24 bits or 8
-constexpr int64_t kBlock4 = 64;  // inputs that share a unit where codes have 4 bits
+constexpr int kExact = 3, kRounded = 1;  // digits per number: 24 bits or 8
+constexpr int64_t kBlock4 = 64;  // inputs that share a unit, for codes of 4 bits
 
-/** The same where codes have 8 bits: the fewer the better where x is rounded; the sums of a lane must not overflow. */
+/**
+ * The same for codes of 8 bits. If x is rounded, smaller blocks are more accurate; otherwise the limit is that a lane's sums must not
+ * overflow.
+ */
 constexpr int64_t block8(int digits) { return digits == kRounded ? 64 : 256; }
 
-/** Each group of inputs stores its first digits, then its second and its third ones. */
+/** Each group of inputs stores its first digits, then its second ones, then its third ones. */
 struct Digits {
   int64_t blocks, stride;  // stride: bytes of a row
   std::unique_ptr<int8_t[]> digits;
-  std::unique_ptr<float[]> units;  // [m, blocks], what 1 in a block's sums stands for
+  std::unique_ptr<float[]> units;  // [m, blocks]: the value of 1 in a block's sums
 
   Digits(const float* x, int64_t m, int64_t k, bool four, int perNumber);
 };

@@ -1,15 +1,16 @@
-// The product on CPUs that multiply and add digits of 8 bits (digit_vectors.h). A block of x is held in fixed point of 24 bits, in units of
-// its largest number, as three signed digits. The codes of INT8 are such digits themselves. Each of the 16 levels of 4 bits becomes three
+// The product on CPUs that multiply and add 8-bit digits (digit_vectors.h). A block of x is held in fixed point of 24 bits, in units of its
+// largest number, as three signed digits. The codes of INT8 are such digits themselves. Each of the 16 levels of 4 bits becomes three
 // digits. With x = x₀ + x₁/256 + x₂/256² and w written the same way,
 //   x·w = x₀w₀ + (x₀w₁ + x₁w₀)/256 + (x₀w₂ + x₁w₁ + x₂w₀)/256² + …
-// where the omitted terms are below 2⁻²³ of the largest product, which is the precision of f32. The sums of digits are exact integers, so their
-// order does not matter; blocks are then added in f32, in order. With two digits in 4 bits a weight would take six instructions instead of ten,
-// but the sampler's log-probs would differ from the trainer's by up to 2e-3 (stories260K), more than src/trainers/policy/sampler-gap.ts allows.
+// where the omitted terms are below 2⁻²³ of the largest product, which is the precision of f32. The sums of digits are exact integers, so
+// their order does not matter; blocks are then added in f32, in order. With two digits, a 4-bit weight would take six instructions instead
+// of ten, but the sampler's log-probs would differ from the trainer's by up to 2e-3 (stories260K), more than
+// src/trainers/policy/sampler-gap.ts allows.
 //
-// A rounded product (QuantisedProduct::rounded) takes the first digit of each alone: x in 8 bits, as llama.cpp does, and levels to 0.4 % of the
-// largest one, where 4 bits themselves are off by 15 % of it at most and some 7 % of a weight on average.
+// A rounded product (QuantisedProduct::rounded) uses only the first digit of each: x in 8 bits, as in llama.cpp, and levels to 0.4 % of the
+// largest one. The 4-bit rounding itself is off by up to 15 % of the largest one, and by some 7 % of a weight on average.
 //
-// A single row is multiplied with levels that are decoded in registers. For more rows they are decoded once, into a buffer in the L1 cache.
+// For a single row the levels are decoded in registers. For more rows they are decoded once, into a buffer in the L1 cache.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -23,20 +24,24 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kColumns = 16;  // outputs of one parallel task
+constexpr int64_t kColumns = 16;  // outputs per parallel task
 constexpr int kGroups4 = static_cast<int>(kBlock4 / kGroup);
-constexpr int64_t kOnce = 4;  // columns that are decoded into the buffer together
+constexpr int64_t kOnce = 4;  // columns decoded into the buffer together
 
-/** Columns of a tile of 4 bits: as many as the registers hold. */
+/** Columns of a tile of 4 bits: as many as fit into the registers. */
 template <int DIGITS>
 constexpr int kWide4 = DIGITS == kRounded ? 4 : 2;
 
-constexpr int64_t kAhead = 12288;  // bytes of codes: nearer ones come too late (int8 of 1,024 inputs by a sixth)
+constexpr int64_t kAhead = 12288;  // prefetch distance in bytes of codes; with a shorter one int8 of 1,024 inputs takes a sixth longer
 
-// Asks for what is 64·index bytes behind `from`. Into the L2 cache: from there the L1 cache is filled in time, and it holds the columns in use.
+// Prefetches the line 64·index bytes after `from` into the L2 cache. From there the L1 cache, which holds the columns in use, is filled in
+// time.
 inline void prefetch(const void* from, int64_t index) { __builtin_prefetch(static_cast<const char*>(from) + index * 64, 0, 2); }
 
-/** What a tile of ROWS × COLUMNS outputs reads. `scales` are the factors of each block's sums; a single row of 4 bits has its blocks' maxima there. */
+/**
+ * What a tile of ROWS × COLUMNS outputs reads. `scales` are the factors of each block's sums; for a single row of 4 bits they are its
+ * blocks' maxima.
+ */
 template <int ROWS, int COLUMNS>
 struct Tile {
   int64_t k, blocks;
@@ -69,7 +74,7 @@ inline void end(const TileSums<DIGITS, ROWS, COLUMNS>& sums, const Scale& scale,
     for (int c = 0; c < COLUMNS; c++) totals[r][c] = timesPlus(sums[r][c].value(), scale(r, c), totals[r][c]);
 }
 
-// Tiles add up in variables of their own, which stay in registers: the caller's totals could be what a pointer points to.
+// Tiles accumulate in local variables, which stay in registers; the caller's totals could be aliased by a pointer.
 template <int ROWS, int COLUMNS>
 inline void put(const Totals<ROWS, COLUMNS>& totals, Totals<ROWS, COLUMNS>& out) {
 #pragma GCC unroll 8
@@ -78,7 +83,7 @@ inline void put(const Totals<ROWS, COLUMNS>& totals, Totals<ROWS, COLUMNS>& out)
     for (int c = 0; c < COLUMNS; c++) out[r][c] = totals[r][c];
 }
 
-// The digits of the group of inputs that begins with `input`.
+// The digits of the group of inputs that starts at `input`.
 template <int DIGITS>
 inline void loadDigits(const int8_t* x, int64_t input, DigitsOf<DIGITS>& digits) {
 #pragma GCC unroll 3
@@ -113,7 +118,7 @@ __attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<RO
       if (COLUMNS == 4 || (COLUMNS == 2 && i / kGroup % 2 == 0)) prefetch(tile.next, i / kGroup * COLUMNS / 4);
       addGroup8<DIGITS, ROWS, COLUMNS>(tile.x, i, w, sums);
     }
-    if (i < last) {  // x is padded with zeros; the codes are not padded, so the last ones are copied
+    if (i < last) {  // x is padded with zeros; the codes are not, so the last ones are copied
       Bytes w[COLUMNS];
 #pragma GCC unroll 8
       for (int c = 0; c < COLUMNS; c++) {
@@ -170,8 +175,8 @@ struct Run4 {
   const float* peaks;  // [column][block]
 };
 
-// A single row: the codes are decoded in registers. Sums of a run's columns, COLUMNS at a time: tiles that follow one another without a call take
-// 6 % less time (1,024 inputs, rounded). Returns the first column that is left.
+// A single row: the codes are decoded in registers. Computes a run's columns, COLUMNS at a time; tiles that follow one another without a
+// call take 6 % less time (1,024 inputs, rounded). Returns the first remaining column.
 template <int DIGITS, int COLUMNS>
 __attribute__((noinline)) int64_t oneRow4(const Run4& given, const Digits& digits, const Levels& levels, int64_t column, int64_t count,
                                           float* sums) {
@@ -268,10 +273,11 @@ class Columns {
   int64_t decodedSize() const { return x.blocks * kBlock4 * DIGITS; }
   int8_t* decodedOf(int64_t column) { return decoded.data() + column % kOnce * decodedSize(); }
 
-  // The maxima of the columns' blocks, where they have to be made: they are in 8 bits, or are those of more than 64 weights and are repeated.
+  // Computes the maxima of the columns' blocks if they are not stored as such: they are in 8 bits, or belong to blocks of more than 64
+  // weights and are repeated.
   void findPeaks(int64_t begin, int64_t end) {
     const int64_t share = p.w.block / kBlock4, blocks = x.blocks / share;
-    for (int64_t column = begin; column < end;) {  // the columns of one part follow one another
+    for (int64_t column = begin; column < end;) {  // the columns of one part are contiguous
       const QuantisedColumn& of = own[column - begin];
       const int64_t count = std::min(end - column, of.part->outputs - of.row);
       const float* found;
@@ -349,7 +355,7 @@ class Columns {
       tile.x[r] = x.digits.get() + (row + r) * x.stride;
       for (int c = 0; c < COLUMNS; c++) tile.scales[r][c] = scalesOf(row + r, column + c, scales.data() + (r * COLUMNS + c) * x.blocks);
     }
-    // the columns after these follow them in memory, but for the end of a part
+    // the columns after these follow them in memory, except at the end of a part
     tile.next = static_cast<const char*>(tile.codes[0]) + std::max(kAhead, COLUMNS * (levels == nullptr ? k : k / 2));
     Totals<ROWS, COLUMNS> totals;
     if (levels == nullptr)

@@ -1,5 +1,5 @@
-// The product on x86 CPUs with AVX2 and FMA, or with AVX-512. Codes become f32 in registers and are used for a few rows of x. The lanes of
-// a vector are neighbouring inputs. Each output has one vector of sums in every tile shape, so the shape does not change the result.
+// The product on x86 CPUs with AVX2 and FMA, or with AVX-512. Codes become f32 in registers and are used for a few rows of x. A vector's
+// lanes are neighbouring inputs. Each output has one vector of sums in every tile shape, so the shape does not change the result.
 #include "cpu/quantised/product.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -18,7 +18,7 @@ namespace {
 
 typedef int32_t Whole __attribute__((vector_size(kWidth * sizeof(int32_t)), aligned(4), may_alias));
 
-// Intrinsics replace GCC's vector extensions here: GCC converts bytes one by one.
+// Intrinsics instead of GCC's vector extensions: with those GCC converts bytes one by one.
 #if defined(__AVX512F__)
 inline __m128i sixteen(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
 inline Whole signedBytes(const void* from) { return (Whole)_mm512_cvtepi8_epi32(sixteen(from)); }
@@ -29,23 +29,24 @@ inline Whole signedBytes(const void* from) { return (Whole)_mm256_cvtepi8_epi32(
 inline Vector floats(const Whole& whole) { return (Vector)_mm256_cvtepi32_ps((__m256i)whole); }
 #endif
 
-constexpr int64_t kColumns = 16;  // outputs of one parallel task
-constexpr int kRows = kWidth == 16 ? 8 : 4;  // as many rows of x as leave registers for two columns
+constexpr int64_t kColumns = 16;  // outputs per parallel task
+constexpr int kRows = kWidth == 16 ? 8 : 4;  // the most rows of x that leave registers for two columns
 
 #if defined(__AVX512F__)
 using Levels = Vector;
 inline Levels levelsOf(const float* from) { return load(from); }
 
-// The 16 levels times a block's maximum: the weights that its codes stand for, in a register.
+// The 16 levels times a block's maximum, in a register: the weights that its codes stand for.
 struct LevelTable {
   Vector weights;
   LevelTable(const Levels& levels, float peak) : weights(levels * peak) {}
   Vector operator[](const Whole& code) const { return __builtin_shuffle(weights, code); }
 };
 
-// The codes of a step, and which of its inputs lies where in the vectors that they become.
-// 64 codes are eight numbers of 32 bits, held in both halves of a register. A shift brings the code of an odd input to the end of a number in
-// the lower half and that of an even input in the upper half. The lookup reads the last four bits, so nothing else has to be cleared.
+// The codes of a step, and the order of its inputs in the decoded vectors.
+// 64 codes are eight numbers of 32 bits, held in both halves of a register. A shift brings the code of an odd input to the end of a number
+// in the lower half, and that of an even input in the upper half. The lookup reads only the last four bits, so the others need not be
+// cleared.
 struct FourBitStep {
   static constexpr int kVectors = 4;
   Whole codes;
@@ -62,7 +63,7 @@ struct FourBitStep {
   static int64_t inputAt(int64_t v, int64_t lane) { return lane < 8 ? 8 * lane + 2 * v + 1 : 8 * (lane - 8) + 2 * v; }
 };
 #else
-// The first bytes of the 16 levels, then the second ones, and so on, in both halves of a register.
+// The first bytes of the 16 levels, then the second bytes, and so on, in both halves of a register.
 struct Levels {
   __m256i bytes[4];
 };
@@ -82,8 +83,8 @@ struct LevelTable {
   LevelTable(const Levels& levels, float peak) : levels(levels), peak(_mm256_set1_ps(peak)) {}
 };
 
-// 64 codes, of two in a byte. A level's bytes are looked up one by one, of 32 codes at once, and put together by unpacking, which works in each half of a
-// register; so a half has the codes of every other four bytes.
+// 64 codes, two per byte. A level's four bytes are looked up one after the other, for 32 codes at once, and are combined by unpacking.
+// Unpacking works within each half of a register, so a half holds the codes of every other four bytes.
 struct FourBitStep {
   static constexpr int kVectors = 8;
   __m256i codes;
@@ -112,22 +113,22 @@ struct FourBitStep {
 };
 #endif
 
-// The block maxima of a task's columns; none of 8 bits.
+// The block maxima of a task's columns; empty for 8 bits.
 struct Peaks {
   int64_t blocks;  // of a column
   std::vector<float> values;
-  Levels levels;  // that they are multiplied with
+  Levels levels;  // multiplied by the block maxima
 
   explicit Peaks(const QuantisedProduct& p) : blocks(p.w.four ? p.w.inputs / p.w.block : 0), values(kColumns * blocks) {
     if (p.w.four) levels = levelsOf(p.w.levels);
   }
   const float* of(int64_t column) const { return values.data() + column % kColumns * blocks; }
   void read(const QuantisedProduct& p, int64_t begin, int64_t end) {
-    while (begin < end) {  // neighbouring columns of a part at once
+    while (begin < end) {  // neighbouring columns of a part together
       const QuantisedColumn own = columnOf(p.w, begin);
       const int64_t last = std::min(end, begin + own.part->outputs - own.row), count = (last - begin) * blocks;
       blockScales(*own.part, own.row * blocks, count, values.data() + begin % kColumns * blocks);
-      // those of the next task, which would otherwise be waited for
+      // the next task's, whose first read would otherwise stall
       const int64_t bytes = own.part->nested == nullptr ? sizeof(float) : 1;
       const char* next = static_cast<const char*>(own.part->scales) + (own.row * blocks + count) * bytes;
       for (int64_t line = 0; line < count * bytes; line += 64) __builtin_prefetch(next + line, 0, 2);
@@ -136,11 +137,11 @@ struct Peaks {
   }
 };
 
-// The weights of a column come in chunks that share what is needed to decode them: the whole column of 8 bits, a block of 4 bits.
+// A column's weights come in chunks that share what is needed to decode them: the whole column for 8 bits, a block for 4 bits.
 struct Int8Column {
   struct Chunk {
     const int8_t* codes;
-    /** The weights from input i on; those beyond `count` are 0. */
+    /** The weights from input i on; those from `count` on are 0. */
     void load(int64_t i, Vector (&w)[1], int64_t count) const {
       if (count == kWidth) {
         w[0] = floats(signedBytes(codes + i));
@@ -153,7 +154,7 @@ struct Int8Column {
   };
   static constexpr int64_t kStep = kWidth, kStepBytes = kWidth;
   static constexpr bool kWholeSteps = false;
-  static constexpr int kAlone = 8;  // columns that a single row is multiplied with together
+  static constexpr int kAlone = 8;  // columns computed together for a single row
   static int64_t chunkSize(const QuantisedProduct& p) { return p.w.inputs; }
 
   const int8_t* codes;
@@ -174,7 +175,7 @@ struct FourBitColumn {
   struct Chunk {
     const uint8_t* codes;
     LevelTable table;
-    /** Blocks are whole steps. */
+    /** Blocks are a whole number of steps. */
     void load(int64_t i, Vector (&w)[FourBitStep::kVectors], int64_t) const {
       FourBitStep(codes + i / 2).weights(table, w);
     }
@@ -195,8 +196,9 @@ struct FourBitColumn {
   Chunk chunk(int64_t index) const { return {codes + index * blockBytes, LevelTable(levels, peaks[index])}; }
 };
 
-// Rows of x as the tiles read them: those that share a tile side by side, a vector of each, and padded with zeros. Rows that lie k apart would
-// fall onto the same lines of the L1 cache. With codes of 4 bits the inputs of a step come in the order in which the codes are unpacked.
+// Rows of x in the order in which tiles read them. Rows that share a tile alternate, one vector of each, and are padded with zeros: rows
+// that lie k apart would map to the same lines of the L1 cache. For codes of 4 bits the inputs of a step are in the order in which the
+// codes are unpacked.
 class PackedRows {
  public:
   PackedRows(const QuantisedProduct& p, int64_t step) : length(piecesOf(p.w.inputs, step) * step), room(p.m * length + kLine) {
@@ -213,7 +215,7 @@ class PackedRows {
   static constexpr int64_t kLine = 64 / sizeof(float);  // of the cache
   int64_t length;  // of a row
   std::vector<float> room;
-  float* start;  // on a line
+  float* start;  // aligned to a cache line
 
   void pack(const QuantisedProduct& p, int64_t first, int64_t rows) {
     const int64_t k = p.w.inputs, next = rows * kWidth;
@@ -236,7 +238,8 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
   constexpr int64_t kStep = Column::kStep, kBytes = COLUMNS * Column::kStepBytes;
   const int64_t k = p.w.inputs, size = Column::chunkSize(p);
   const Column own[COLUMNS] = {Column(p, column + static_cast<int64_t>(INDEX), peaks)...};
-  // The codes after these columns', which follow them in memory but for the end of a part. Several rows are limited by multiplying, not reading.
+  // The codes after these columns', which follow them in memory except at the end of a part. With several rows, multiplying is the limit,
+  // not reading.
   const char* next = reinterpret_cast<const char*>(own[COLUMNS - 1].codes) + k * Column::kStepBytes / kStep;
   Vector sums[ROWS][COLUMNS] = {};
   constexpr int64_t kVectors = kStep / kWidth;
@@ -245,7 +248,7 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++) sums[r][c] = fused(load(x + (v * ROWS + r) * kWidth), w, sums[r][c]);
     };
-    if constexpr (kVectors > 4) {  // columns in turn, because the multiply-adds of a sum wait for one another
+    if constexpr (kVectors > 4) {  // alternates columns, because the multiply-adds of one sum depend on one another
       Vector w[COLUMNS][kVectors];
 #pragma GCC unroll 8
       for (int c = 0; c < COLUMNS; c++) parts[c].load(i, w[c], count);
@@ -292,7 +295,8 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
 }
 
 #if defined(__AVX512F__)
-// What tile<FourBitColumn, 1, 4> computes, to the bit, for blocks of one step: with nothing else in the loop, which is limited by instructions.
+// Computes what tile<FourBitColumn, 1, 4> computes, to the bit, for blocks of one step. The loop holds nothing else, because it is limited
+// by instructions.
 void fourColumns(const QuantisedProduct& p, const float* x, int64_t row, int64_t column, const Peaks& peaks) {
   constexpr int kFour = FourBitColumn::kAlone, kBytes = FourBitColumn::kStepBytes;
   static_assert(kFour == 4 && kBytes == 32);

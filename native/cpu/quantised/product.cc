@@ -10,9 +10,9 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kPanel = 16;  // columns that skinnyProduct keeps in the L1 cache
+constexpr int64_t kPanel = 16;  // columns that fit into the L1 cache in skinnyProduct
 
-// The fallback for matrices and CPUs without a kernel: every thread dequantises the rows that it needs.
+// The fallback for matrices and CPUs without a kernel: every thread dequantises the rows it needs.
 void panelsProduct(const QuantisedProduct& p) {
   const int64_t k = p.w.inputs, n = p.w.outputs, panels = piecesOf(n, kPanel);
   deal(panels, 1, [&](int64_t begin, int64_t end) {

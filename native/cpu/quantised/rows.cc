@@ -17,7 +17,7 @@ typedef float Pair __attribute__((vector_size(2 * sizeof(float)), aligned(4), ma
 constexpr uint8_t kZero = 7;  // the code of 0
 
 // NF4 (Dettmers et al. 2023): level i is a quantile of the normal distribution, divided by the largest. Eight levels are positive, seven
-// are negative and one is 0.
+// are negative, and one is 0.
 constexpr float kLevels[16] = {-1.0f,
                                -0.6961928009986877f,
                                -0.5250730514526367f,
@@ -35,8 +35,8 @@ constexpr float kLevels[16] = {-1.0f,
                                0.7229568362236023f,
                                1.0f};
 
-// The dynamic map of 8 bits: seven decades, of which number e has 2^e values on either side of 0, the midpoints of equal parts of
-// [0.1, 1]. Together with 0 and 1 these are 256 values.
+// The dynamic 8-bit map: seven decades. Decade e has 2^e values on either side of 0, the midpoints of equal parts of [0.1, 1]. Together
+// with 0 and 1 these are 256 values.
 std::vector<float> makeDynamicMap() {
   std::vector<double> values = {0.0, 1.0};
   for (int e = 0; e < 7; e++) {
@@ -77,7 +77,7 @@ inline bool isFinite(const float* values, int64_t count) {
   return sum == 0;
 }
 
-// The code of a weight is the number of midpoints between neighbouring levels below it. Counting has no branches, so it vectorises.
+// A weight's code is the number of midpoints between neighbouring levels that lie below it. Counting has no branches, so it vectorises.
 inline void nearestLevels(const float* values, int64_t count, float inverse, uint8_t* codes) {
   int32_t found[kNf4Block];
   for (int64_t i = 0; i < count; i++) {
@@ -102,7 +102,7 @@ inline float blockScale(const QuantisedPart& part, int64_t block) {
   return fused(dynamicMap()[static_cast<const uint8_t*>(part.scales)[block]], part.nested[block / kNestedRun], part.offset);
 }
 
-// Dequantises `count` weights of the flattened part, beginning with `first`. Either end may lie inside a byte or a block.
+// Dequantises `count` weights of the flattened part, starting at `first`. Either end may lie inside a byte or a block.
 void dequantise4(const QuantisedPart& part, int64_t size, const PairTable& table, int64_t first, int64_t count, float* out) {
   const uint8_t* codes = static_cast<const uint8_t*>(part.codes);
   const int64_t last = first + count;

@@ -1,6 +1,6 @@
-// Products of 16 columns by AMX tiles (Sapphire Rapids and later). Weights are read in place as the left operand, 16 columns of 32 inputs;
-// x is the right operand, pairs of inputs with up to 16 rows each. The order of a row's sums is the same for any number of rows, so
-// these tiles serve one row as well: its time is that of reading the weights.
+// Products of 16 columns by AMX tiles (Sapphire Rapids and later). Weights are read in place as the left operand, 16 columns of 32 inputs.
+// x is the right operand, pairs of inputs with up to 16 rows each. A row's sums have the same order for any number of rows, so these tiles
+// serve one row as well: reading the weights sets its time.
 #pragma once
 #if defined(__AMX_BF16__) && defined(__AMX_TILE__)
 #define ATTUNE_AMX 1
@@ -16,17 +16,17 @@ namespace attune {
 constexpr int64_t kTileColumns = 16, kTileRows = 16, kTileInputs = 32;
 constexpr int kTileGroups = 4;  // groups of rows that share a tile of weights
 
-/** Linux gives a process the tiles when it asks for them, unless they are forbidden. */
+/** Linux enables the tiles for a process that asks for them, unless they are forbidden. */
 inline bool tilesAllowed() {
   constexpr long request = 0x1023, tileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   static const bool allowed = syscall(SYS_arch_prctl, request, tileData) == 0;
   return allowed;
 }
 
-/** GCC's tile instructions do not say what memory they read: what was written there has to be there before them. */
+/** GCC's tile instructions do not declare what memory they read: earlier writes to it must be finished first. */
 inline void finishWrites(const void* to) { asm volatile("" : : "r"(to) : "memory"); }
 
-/** The thread's tiles for `lanes` rows of x in a group: 0 to 3 are sums, 4 weights, 5 inputs. */
+/** The thread's tiles for `lanes` rows of x per group: 0 to 3 hold sums, 4 weights, 5 inputs. */
 class Tiles {
  public:
   explicit Tiles(int64_t lanes) {
@@ -45,8 +45,8 @@ class Tiles {
 };
 
 /**
- * sums[GROUPS][16 columns][lanes] for `steps` of 32 inputs. Columns of w are `stride` apart; x is [GROUPS][steps][16][lanes][2]. The lines of w
- * are asked for ahead, at the end those of the next columns.
+ * sums[GROUPS][16 columns][lanes] over `steps` of 32 inputs. Columns of w are `stride` apart; x is [GROUPS][steps][16][lanes][2]. The lines
+ * of w are prefetched; at the end, those of the next columns.
  */
 template <int GROUPS>
 void tileSums(const uint16_t* w, int64_t stride, const uint16_t* x, int64_t steps, int64_t lanes, float* sums) {

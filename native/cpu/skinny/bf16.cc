@@ -1,6 +1,6 @@
-// Products of bf16 with f32 sums. Weights are read in place in blocks of 16 columns; a block at the edge, and all where a column is no whole
-// number of steps, is copied with zeros around it. By what the CPU has: AMX tiles (amx.h), dot products of pairs, or a shift to f32 and f32 products
-// (lanes.h). Each has one order of sums for all numbers of rows.
+// Products of bf16 with f32 sums. Weights are read in place in blocks of 16 columns. The block at the edge is copied with zeros around it;
+// so are all blocks if a column is not a whole number of steps. Depending on the CPU, the kernel uses AMX tiles (amx.h), dot products of
+// pairs, or a shift to f32 and f32 products (lanes.h). Each adds in one order for all numbers of rows.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -19,13 +19,13 @@ using Product = SkinnyProduct<BFloat16>;
 
 inline int64_t wholeSteps(int64_t k, int64_t step) { return (k + step - 1) / step * step; }
 
-// Rows of `k` numbers with zeros up to `padded` and up to `count` rows.
+// Copies rows of `k` numbers, zero-padded to `padded` numbers and `count` rows.
 void copyPadded(const BFloat16* from, int64_t rows, int64_t k, BFloat16* to, int64_t count, int64_t padded) {
   std::memset(static_cast<void*>(to), 0, count * padded * sizeof(BFloat16));
   for (int64_t r = 0; r < rows; r++) std::memcpy(static_cast<void*>(to + r * padded), from + r * k, k * sizeof(BFloat16));
 }
 
-// Writes the sums of 16 columns; those of neighbouring rows and columns are `rowStride` and `columnStride` apart.
+// Writes the sums of 16 columns. The sums of neighbouring rows are `rowStride` apart, those of neighbouring columns `columnStride`.
 void finish(const Product& p, const float* sums, int64_t rowStride, int64_t columnStride, int64_t row, int64_t rows, int64_t column) {
   const int64_t columns = std::min(kBlock, p.n - column);
   for (int64_t r = 0; r < rows; r++) {
@@ -41,8 +41,8 @@ void finish(const Product& p, const float* sums, int64_t rowStride, int64_t colu
   }
 }
 
-// Calls body(weights of 16 columns, the first of them, state) for all blocks, on all threads; columns are `padded` inputs long. begin() makes
-// the state of a thread for some blocks.
+// Calls body(weights of 16 columns, first column, state) for all blocks, on all threads; columns are `padded` inputs long. begin() makes a
+// thread's state for some blocks.
 template <typename Begin, typename Body>
 void eachBlock(const Product& p, int64_t padded, const Begin& begin, const Body& body) {
   const int64_t blocks = (p.n + kBlock - 1) / kBlock;
@@ -105,7 +105,7 @@ using Kind = Pairs;
 using Kind = Wide;
 #endif
 
-// x as the kind takes it: pairs as they are, or f32.
+// x in the layout of the kind: pairs unchanged, or f32.
 std::vector<float> inputs(const Product& p, int64_t padded) {
   const int64_t items = padded / 2 * Kind::kInputs;
   std::vector<float> rows(p.m * items);

@@ -1,5 +1,5 @@
-// Four rows × six columns of a product with inputs as lanes (inputs.cc), in assembly: on a Neoverse-N1, GCC 12's order of instructions gives
-// 28 GFLOP/s at 16 rows, this one 34 of 40. Two multiply-adds start in each cycle, with the loads spread between them.
+// Four rows × six columns of a product with inputs as lanes (inputs.cc), in assembly. On a Neoverse-N1, GCC 12's instruction order gives 28
+// GFLOP/s at 16 rows, this one 34 of 40. Two multiply-adds start in each cycle, with the loads spread between them.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@ namespace attune {
       ATTUNE_WEIGHTS(6, w2) ATTUNE_COLUMN(12, 13, 14, 15, 5) ATTUNE_WEIGHTS(7, w3) ask ATTUNE_COLUMN(16, 17, 18, 19, 6)                 \
           ATTUNE_WEIGHTS(4, w4) ATTUNE_COLUMN(20, 21, 22, 23, 7) ATTUNE_WEIGHTS(5, w5) ATTUNE_COLUMN(24, 25, 26, 27, 4)                 \
               ATTUNE_COLUMN(28, 29, 30, 31, 5)
-// The 24 registers of sums from memory or to it.
+// Moves the 24 registers of sums from or to memory.
 #define ATTUNE_SUMS(move, at)                                                                                               \
   move " q8, q9, [%[" #at "]]\n" move " q10, q11, [%[" #at "], #32]\n" move " q12, q13, [%[" #at "], #64]\n" move           \
        " q14, q15, [%[" #at "], #96]\n" move " q16, q17, [%[" #at "], #128]\n" move " q18, q19, [%[" #at "], #160]\n" move  \
@@ -23,8 +23,9 @@ namespace attune {
        " q26, q27, [%[" #at "], #288]\n" move " q28, q29, [%[" #at "], #320]\n" move " q30, q31, [%[" #at "], #352]\n"
 
 /**
- * sums[6][4][4] = from + `count` inputs (a multiple of 8, at least 8): columns, rows, inputs modulo 4. x is [count / 4][4 rows][4]; the columns of w
- * are k apart. For each 8 inputs three lines are asked for in the L2 cache, from `next` on and each time `step` bytes later.
+ * sums[6][4][4] = from + the products of `count` inputs (a multiple of 8, at least 8). The dimensions are columns, rows, inputs modulo 4. x
+ * is [count / 4][4 rows][4]; the columns of w are k apart. For every 8 inputs three lines are prefetched into the L2 cache, starting at
+ * `next` and moving on by `step` bytes.
  */
 inline void inputTile(const float* x, const float* w, int64_t k, int64_t count, const char* next, int64_t step, const float* from,
                       float* sums) {

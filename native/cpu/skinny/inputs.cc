@@ -1,7 +1,7 @@
-// f32 on ARM, with inputs as the lanes of the vectors: an output has four sums, by inputs modulo 4, which are added at the end; so it is for every
-// number of rows. Weights are read in place, and a single row reads one column after the other. Two Neoverse-N1 cores read memory fastest
-// that way: 36 to 38 GB/s, and 30 from four columns at once, which a single sum for each output would need. Weights may be bf16, which are widened: of those
-// two columns are read at once, so that multiply-adds of a sum need not wait for one another.
+// f32 on ARM, with inputs as the lanes of the vectors. An output has four sums, by inputs modulo 4, which are added at the end; this holds
+// for every number of rows. Weights are read in place, and a single row reads one column after the other. Two Neoverse-N1 cores read memory
+// fastest that way: 36 to 38 GB/s, against 30 when reading four columns at once, which a single sum per output would need. Weights may be
+// bf16, which are widened. Two columns of those are read at once, so that the multiply-adds of a sum need not wait for one another.
 #if defined(__aarch64__)
 #include <algorithm>
 #include <memory>
@@ -20,19 +20,19 @@ using Half = c10::BFloat16;
 template <typename W>
 using Product = SkinnyProduct<float, W>;
 
-constexpr int kRows = 4;  // of a group
+constexpr int kRows = 4;  // rows of a group
 template <typename W>
-constexpr int kColumns = std::is_same_v<W, float> ? 6 : 2;  // at once, but for a single row of f32
+constexpr int kColumns = std::is_same_v<W, float> ? 6 : 2;  // columns at once, except for a single row of f32
 constexpr int kMostColumns = kColumns<float>;
-constexpr int64_t kTask = 2 * kMostColumns;  // columns of a task
+constexpr int64_t kTask = 2 * kMostColumns;  // columns per task
 constexpr int64_t kChunk = 1024;  // inputs whose weights stay in the L1 cache while all groups of rows use them
-constexpr int64_t kPassInputs = 64 << 10;  // of x in a pass over the weights: a quarter of the L2 cache
+constexpr int64_t kPassInputs = 64 << 10;  // inputs of x in a pass over the weights: a quarter of the L2 cache
 constexpr int64_t kLine = 64;
 template <typename W>
-constexpr int64_t kAhead = std::is_same_v<W, float> ? 1 : 12 << 10;  // bytes by which weights are asked for before they are used, at least
-constexpr float kNothing[kMostColumns * kRows * 4] = {};  // sums to begin with
+constexpr int64_t kAhead = std::is_same_v<W, float> ? 1 : 12 << 10;  // least distance of the prefetch of weights, in bytes
+constexpr float kNothing[kMostColumns * kRows * 4] = {};  // initial sums
 
-// What is asked for during a tile: `step` bytes for every line of a column.
+// What is prefetched during a tile: `step` bytes for every line of a column.
 struct Ahead {
   const char* next;
   int64_t step;
@@ -41,7 +41,7 @@ struct Ahead {
 inline Quad quad(const float* from) { return *reinterpret_cast<const Quad*>(from); }
 inline Quad quad(const Half* from) { return (Quad)vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(from)), 16); }
 
-// Fewer than four numbers, and zeros.
+// Loads fewer than four numbers, and zeros for the rest.
 template <typename W>
 inline Quad some(const W* from, int64_t count) {
   Quad out = {};
@@ -55,10 +55,10 @@ constexpr int kQuads = 4 / sizeof(W);
 inline void loadQuads(const float* from, Quad (&to)[1]) { to[0] = quad(from); }
 inline void loadQuads(const Half* from, Quad (&to)[2]) {
   const uint16x8_t all = vld1q_u16(reinterpret_cast<const uint16_t*>(from)), none = vdupq_n_u16(0);
-  to[0] = (Quad)vzip1q_u16(none, all), to[1] = (Quad)vzip2q_u16(none, all);  // not by shifts, of which a Neoverse-N1 does one in a cycle
+  to[0] = (Quad)vzip1q_u16(none, all), to[1] = (Quad)vzip2q_u16(none, all);  // not by shifts: a Neoverse-N1 does only one per cycle
 }
 
-// One output of a single row. Lines are asked for 16 ahead: the processor's own reading ahead ends with each page of memory.
+// One output of a single row. Lines are prefetched 16 ahead: the processor's own prefetching stops at each page boundary.
 inline float dot(const float* x, const float* w, int64_t k) {
   constexpr int64_t kAhead = 16 * 16;
   Quad sums = {};
@@ -74,7 +74,7 @@ inline float dot(const float* x, const float* w, int64_t k) {
   return total(sums);
 }
 
-// room[COLUMNS][ROWS][4] = from + `count` inputs. x is [inputs / 4][ROWS][4], the columns of w are k apart.
+// room[COLUMNS][ROWS][4] = from + the products of `count` inputs. x is [inputs / 4][ROWS][4]; the columns of w are k apart.
 template <int ROWS, int COLUMNS, typename W>
 void addInputs(const float* x, const W* w, int64_t k, int64_t count, Ahead ahead, const float* from, float* room) {
   int64_t i = 0;
@@ -144,7 +144,7 @@ void finish(const Product<W>& p, int64_t row, int64_t column, const float* room)
   }
 }
 
-// Inputs [i, i + count) of a group of `rows` rows, and its outputs after the last of them.
+// Inputs [i, i + count) of a group of `rows` rows. Writes the group's outputs after the last inputs.
 template <int COLUMNS, int ROWS = kRows, typename W>
 void group(int64_t rows, const Product<W>& p, const float* x, int64_t row, int64_t column, int64_t i, int64_t count, const Ahead& ahead,
            float* room) {
@@ -154,7 +154,7 @@ void group(int64_t rows, const Product<W>& p, const float* x, int64_t row, int64
   if (i + count == p.k) finish<ROWS, COLUMNS>(p, row, column, room);
 }
 
-// COLUMNS columns for all rows. Columns after these are asked for meanwhile, by each group its part.
+// COLUMNS columns for all rows. Meanwhile each group prefetches its part of the columns after these.
 template <int COLUMNS, typename W>
 void columns(const Product<W>& p, const float* x, int64_t column, float* room) {
   const int64_t k = p.k, padded = (k + 3) / 4 * 4, groups = (p.m + kRows - 1) / kRows, chunk = groups == 1 ? k : kChunk;
@@ -170,7 +170,7 @@ void columns(const Product<W>& p, const float* x, int64_t column, float* room) {
   }
 }
 
-// Groups [begin, end) of x as [groups][inputs / 4][rows of the group][4], with zeros after the last input.
+// Packs groups [begin, end) of x as [groups][inputs / 4][rows of the group][4], with zeros after the last input.
 template <typename W>
 void pack(const Product<W>& p, int64_t begin, int64_t end, float* to) {
   for (int64_t row = begin * kRows; row < std::min(p.m, end * kRows); row += kRows)
@@ -186,12 +186,12 @@ void oneRow(const Product<float>& p, int64_t column, int64_t end) {
   for (; column < end; column++) write(p, p.y + column, dot(p.x, p.w + column * p.k, p.k), column);
 }
 
-// Columns [column, end) of more rows, whose x is packed.
+// Columns [column, end) of several rows, whose x is packed.
 template <typename W>
 void moreRows(const Product<W>& p, const float* x, int64_t column, int64_t end) {
   constexpr int most = kColumns<W>;
   std::vector<float> room((p.m + kRows - 1) * kMostColumns * 4);
-  if (most < 4 && p.m == 2)  // whose sums are few
+  if (most < 4 && p.m == 2)  // two rows have few sums
     for (; column + 4 <= end; column += 4) columns<4>(p, x, column, room.data());
   for (; column + most <= end; column += most) columns<most>(p, x, column, room.data());
   for (; column + 2 <= end; column += 2) columns<2>(p, x, column, room.data());
@@ -215,7 +215,7 @@ void product(const Product<W>& p) {
       return deal(blocks, leastTasks(p.k * kTask),
                   [&](int64_t begin, int64_t end) { oneRow(p, begin * kTask, std::min(p.n, end * kTask)); });
   const int64_t padded = (p.k + 3) / 4 * 4;
-  const int64_t most = isSkinny(p.m, p.k) ? p.m : std::max<int64_t>(1, kPassInputs / padded / kRows) * kRows;  // rows of a pass
+  const int64_t most = isSkinny(p.m, p.k) ? p.m : std::max<int64_t>(1, kPassInputs / padded / kRows) * kRows;  // rows per pass
   const std::unique_ptr<float[]> x(new float[p.m * padded]);
   deal((p.m + kRows - 1) / kRows, leastTasks(kRows * p.k),
        [&](int64_t begin, int64_t end) { pack(p, begin, end, x.get() + begin * kRows * padded); });

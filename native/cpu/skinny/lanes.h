@@ -1,5 +1,5 @@
-// Products of x[rows, k]·w[columns, k]ᵀ in registers, shared by f32 (product.cc; ARM has inputs.cc) and bf16 (bf16.cc). Weights and inputs are
-// items of 32 bits, one f32 or two bf16, and `Kind` says how they are multiplied:
+// Products of x[rows, k]·w[columns, k]ᵀ in registers, shared by f32 (product.cc; ARM has inputs.cc) and bf16 (bf16.cc). Weights and inputs
+// are 32-bit items, one f32 or two bf16, and `Kind` says how they are multiplied:
 //   Floats   an item of w is an f32, and so is an item of x
 //   Wide     an item of w is two bf16, which become f32 by a shift; x is two f32
 //   Pairs    an item is two bf16 in both, for CPUs with an instruction for their dot product
@@ -40,13 +40,13 @@ inline void transpose(Quad (&q)[4]) {
   q[3] = __builtin_shuffle(b, d, Lanes{2, 3, 6, 7});
 }
 
-// Four items of a column: ARM multiplies with one lane of a register, x86 with a number in memory.
+// Four items of a column: ARM multiplies by one lane of a register, x86 by a number in memory.
 #if defined(__aarch64__)
-constexpr int kTileCache = 3;  // where the weights of the next tile are asked for: in the L1 cache
+constexpr int kTileCache = 3;  // the cache into which the next tile's weights are prefetched: L1
 using Four = Quad;
 inline Four four(const float* from) { return *reinterpret_cast<const Quad*>(from); }
 #else
-constexpr int kTileCache = 2;  // in the L2 cache: eight columns would push x out of the L1 cache
+constexpr int kTileCache = 2;  // L2: eight columns would push x out of the L1 cache
 using Four = const float*;
 inline Four four(const float* from) { return from; }
 #endif
@@ -55,7 +55,7 @@ inline Quad quad(const float* from) { return *reinterpret_cast<const Quad*>(from
 inline void put(float* to, const Quad& q) { *reinterpret_cast<Quad*>(to) = q; }
 
 #if defined(__AVX2__)
-using Few = __m256;  // an item of each of eight columns
+using Few = __m256;  // eight columns, one item each
 inline Few fewFused(Few a, float b, Few sum) {
 #if defined(ATTUNE_FUSES)
   return _mm256_fmadd_ps(a, _mm256_set1_ps(b), sum);
@@ -63,14 +63,14 @@ inline Few fewFused(Few a, float b, Few sum) {
   return _mm256_add_ps(_mm256_mul_ps(a, _mm256_set1_ps(b)), sum);
 #endif
 }
-// The first and the second of two bf16 as f32.
+// The first and the second of two bf16, as f32.
 inline Few first(Few items) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(items), 16)); }
 inline Few second(Few items) { return _mm256_and_ps(items, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000)))); }
 #else
-using Few = Quad;  // of each of four columns
+using Few = Quad;  // four columns, one item each
 inline Few fewFused(const Few& a, float b, const Few& sum) { return fused(a, b, sum); }
 #if defined(__aarch64__)
-// Not by a shift, of which a Neoverse-N1 does one in a cycle: halves of zeros and items in turn.
+// Not by a shift, since a Neoverse-N1 does only one per cycle: interleaves zero halves with the items.
 inline Few first(const Few& items) { return (Few)vtrn1q_u16(vdupq_n_u16(0), (uint16x8_t)items); }
 inline Few second(const Few& items) { return (Few)vtrn2q_u16(vdupq_n_u16(0), (uint16x8_t)items); }
 #else
@@ -80,8 +80,8 @@ inline Few second(const Few& items) { return (Few)((FewBits)items & 0xFFFF0000u)
 #endif
 #endif
 
-// Rows that have columns as their lanes, and columns that are read at once for them; of f32 and of bf16. AVX-512 has lines.h besides, for so many
-// rows and more.
+// How many rows the kernels with columns as lanes take, and how many columns they read at once; for f32 and for bf16. AVX-512 also has
+// lines.h, for the same number of rows and more.
 #if defined(__AVX512F__)
 constexpr int kFloatRows = kLineRows, kHalfRows = 2 * kLineRows, kFloatLines = 5, kHalfLines = 1;
 constexpr int64_t kFloatColumns = 8, kHalfColumns = kLineColumns;
@@ -106,7 +106,7 @@ struct Floats {
   }
 #endif
   static constexpr int64_t kColumns = kFloatColumns;
-  static constexpr int64_t kInputs = 1;  // 32-bit words of x that an item of w multiplies
+  static constexpr int64_t kInputs = 1;  // 32-bit words of x per item of w
   /** Rows as lanes: `x` of all rows times item j of a column's four. */
   static Vector rows(const Vector& x, const Four& w, int j, const Vector& sum) { return fused(x, w[j], sum); }
   /** Columns as lanes: four items of all columns times those of one row. */
@@ -118,7 +118,7 @@ struct Floats {
   }
 };
 
-/** Weights of bf16 by f32 instructions. With rows as lanes they are written out as f32 first, and then are Floats. */
+/** bf16 weights, multiplied by f32 instructions. With rows as lanes they are first written out as f32, and are then Floats. */
 struct Wide {
   static constexpr int kRows = kHalfRows;
   static constexpr int64_t kColumns = kHalfColumns, kInputs = 2;
@@ -142,12 +142,12 @@ struct Wide {
 };
 
 #ifdef ATTUNE_BF16_PAIRS
-/** Both products of two bf16 are added to an f32 by one instruction, which takes subnormal numbers as zero. */
+/** One instruction adds both products of two bf16 to an f32. It treats subnormal numbers as zero. */
 struct Pairs {
   static constexpr int kRows = 4;
   static constexpr int64_t kColumns = 8, kInputs = 1;
 #if defined(__AVX512F__)
-  static constexpr int kLines = kRows + 1;  // none
+  static constexpr int kLines = kRows + 1;  // no lines
 #endif
 #if defined(__aarch64__)
   static Quad rows(const Quad& x, const Quad& w, int j, const Quad& sum) {
@@ -179,13 +179,13 @@ struct Pairs {
 };
 #endif
 
-// A group of rows as [k][lanes]; lanes is a whole number of vectors, and those beyond the rows are zero.
+// A group of rows as [k][lanes]; lanes is a whole number of vectors, and lanes beyond the rows are zero.
 struct Group {
   const float* x;
   int64_t row, rows;
 };
 
-// Writes the outputs of a group for some columns, whose sums are [COLUMNS][lanes].
+// Writes a group's outputs for some columns, whose sums are [COLUMNS][lanes].
 template <int COLUMNS, int VECTORS>
 void finish(const SkinnyProduct<float>& p, const Group& group, int64_t column, const float* values) {
   constexpr int64_t lanes = VECTORS * kWidth;
@@ -254,12 +254,12 @@ void tile(const SkinnyProduct<float>& p, const Group& group, int64_t column, con
   finish<COLUMNS, VECTORS>(p, group, column, values[0]);
 }
 
-// A few rows, for which reading the weights is the limit, have columns as their lanes, because most lanes of rows would be empty. Each sum is added
-// in the same order as elsewhere, so the result is the same to the bit.
+// For a few rows, reading the weights is the limit and most lanes of rows would be empty, so columns are the lanes. Each sum is added in
+// the same order as elsewhere, so the result is the same to the bit.
 #if defined(__AVX2__)
-// A core reads eight columns at once: on Cascade Lake that is a fifth faster than sixteen, and than asking for whole columns ahead. Their lines are
-// asked for eight before they are used. Those of the columns after these are asked for at the end, where the processor would
-// only begin to read ahead by itself again.
+// A core reads eight columns at once: on Cascade Lake this is a fifth faster than sixteen columns, and than prefetching whole columns.
+// Lines are prefetched eight ahead. At the end the following columns' lines are prefetched, since the hardware prefetcher would only start
+// again there.
 constexpr int64_t kAhead = 8 * 16;
 
 // The weights of eight columns at four inputs: a vector of all columns for each input.
@@ -310,8 +310,8 @@ void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   }
 }
 #else
-// The weights of the next columns are asked for in the L2 cache, which takes more requests at once than the L1 cache. Eight columns of bf16 hide
-// that multiply-adds of a sum wait for one another.
+// The next columns' weights are prefetched into the L2 cache, which takes more outstanding requests than the L1 cache. Eight columns of
+// bf16 hide the latency of a sum's multiply-adds.
 
 template <typename Kind, int ROWS>
 void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
@@ -363,7 +363,7 @@ void fewOfBlock(int64_t rows, const SkinnyProduct<float>& p, int64_t row, int64_
     for (int64_t at = column; at < column + kBlock; at += Kind::kColumns) few<Kind>(rows, p, row, at);
 }
 
-// Columns [begin, end) for one group of rows; the weights `ahead` columns later are prefetched.
+// Columns [begin, end) for one group of rows. Prefetches the weights `ahead` columns later.
 template <typename Kind, int VECTORS>
 void columns(const SkinnyProduct<float>& p, const Group& group, int64_t begin, int64_t end, int64_t ahead) {
   constexpr int64_t wide = columnsFor(VECTORS);

@@ -1,6 +1,7 @@
-// Sixteen columns at once by AVX-512, for few rows (lanes.h): columns are the lanes, and of each a whole line of 64 bytes is read at a time. Lines
-// of columns that are 4 KB apart share a set of the L1 cache, which holds eight of them; so a line is used up where it is first read.
-// Multiply-adds of a sum wait for one another: of bf16, eight columns take one row longer than memory needs for the weights, sixteen do not.
+// Sixteen columns at once by AVX-512, for few rows (lanes.h). Columns are the lanes, and a whole 64-byte line of each is read at a time.
+// Lines of columns that are 4 KB apart share a set of the L1 cache, which holds eight of them, so a line is used up when it is first read.
+// The multiply-adds of a sum depend on one another: with bf16 and eight columns, one row takes longer than memory needs for the weights;
+// with sixteen it does not.
 #pragma once
 #include "cpu/intrinsics.h"
 #include "cpu/skinny/product.h"
@@ -8,10 +9,13 @@
 #if defined(__AVX512F__)
 namespace attune {
 
-constexpr int64_t kLineColumns = 16, kLineItems = 16;  // of 32 bits
+constexpr int64_t kLineColumns = 16, kLineItems = 16;  // items are 32 bits
 constexpr int64_t kLineRows = 8;  // more sums and sixteen lines do not fit in the registers
 
-/** w[16 columns][16 items], `k` items apart, turned: a vector of all columns for each item. Items from `count` on are zero and not read. */
+/**
+ * w[16 columns][16 items], columns `k` items apart, transposed: a vector of all columns for each item. Items from `count` on are zero and
+ * are not read.
+ */
 inline __attribute__((always_inline)) void turnedLines(const float* w, int64_t k, int64_t count, __m512i (&at)[kLineItems]) {
   const auto mask = static_cast<__mmask16>((1u << count) - 1);
   __m512i a[16], b[16];
@@ -41,7 +45,7 @@ inline __attribute__((always_inline)) void turnedLines(const float* w, int64_t k
   }
 }
 
-/** Sixteen columns for ROWS rows. `Kind` is one of lanes.h; the sums are in its order. */
+/** Sixteen columns for ROWS rows. `Kind` is one of those in lanes.h; sums are added in its order. */
 template <typename Kind, int ROWS>
 void rowsByLines(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   constexpr int64_t ahead = 4 * kLineItems;
@@ -55,7 +59,7 @@ void rowsByLines(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   };
   int64_t i = 0;
   for (; i + kLineItems <= k; i += kLineItems) {
-    // after the last line of these columns the first of the next sixteen
+    // after the last line of these columns comes the first of the next sixteen
     const float* next = w + i + ahead + (i + ahead < k ? 0 : (kLineColumns - 1) * k);
 #pragma GCC unroll 16
     for (int64_t c = 0; c < kLineColumns; c++) __builtin_prefetch(next + c * k, 0, 3);

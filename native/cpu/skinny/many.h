@@ -1,6 +1,6 @@
-// Products of f32 with many rows, for x86 with AVX2 and no AVX-512: BLAS there adds a row's products in an order that depends on how many rows there are.
-// Rows are the lanes of the vectors, as of few rows, and sums are added in the same order; but inputs come in chunks, so that a group's x stays in the
-// L1 cache while some columns are multiplied with it, and their sums wait in memory between two chunks.
+// Products of f32 with many rows, for x86 with AVX2 and no AVX-512: BLAS there adds a row's products in an order that depends on the number
+// of rows. As for few rows, rows are the lanes of the vectors and sums are added in the same order. Here inputs come in chunks, so that a
+// group's x stays in the L1 cache while it is multiplied with some columns; the sums are in memory between two chunks.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace attune {
 
-constexpr int64_t kManyColumns = 32;  // whose weights stay in the L2 cache while a pass's groups use them
+constexpr int64_t kManyColumns = 32;  // columns whose weights stay in the L2 cache while a pass's groups use them
 constexpr int64_t kManyChunk = 256;  // inputs: 24 KB of a group's x
-constexpr int64_t kManyGroups = 10;  // of a pass, whose x stays in the L2 or L3 cache
+constexpr int64_t kManyGroups = 10;  // groups of a pass, whose x stays in the L2 or L3 cache
 
 // Adds the products of `count` inputs to sums[COLUMNS][lanes]. x is [count][lanes], the columns of w are k apart.
 template <int COLUMNS, int VECTORS>

@@ -1,5 +1,6 @@
-// 24 rows × four columns of a product with many rows (many.h), in assembly: GCC 12 asks for all four weights first, and has no registers left for the
-// sums. Two Zen 3 threads of one core multiply 2,048 × 1,024 × 1,024 at 75 GFLOP/s by its order of instructions and at 106 by this one.
+// 24 rows × four columns of a product with many rows (many.h), in assembly: GCC 12 loads all four weights first and runs out of registers
+// for the sums. Two Zen 3 threads of one core multiply 2,048 × 1,024 × 1,024 at 75 GFLOP/s with its instruction order and at 106 with this
+// one.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +16,7 @@ namespace attune {
   "vfmadd231ps %%ymm12, %%ymm15, %%ymm" #s0 "\n"                  \
   "vfmadd231ps %%ymm13, %%ymm15, %%ymm" #s1 "\n"                  \
   "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #s2 "\n"
-// All rows' input times those of the four columns; `at`: bytes from the weights, the others from x.
+// One input of all rows times those of the four columns. `at`: bytes from the weights; the others are bytes from x.
 #define ATTUNE_INPUT(at, x0, x1, x2)                                                                                                    \
   "vmovups " #x0 "(%[x]), %%ymm12\nvmovups " #x1 "(%[x]), %%ymm13\nvmovups " #x2 "(%[x]), %%ymm14\n" ATTUNE_COLUMN(w, at, 0, 1, 2)      \
       ATTUNE_COLUMN(w1, at, 3, 4, 5) ATTUNE_COLUMN(w2, at, 6, 7, 8) ATTUNE_COLUMN(w3, at, 9, 10, 11)
@@ -27,7 +28,7 @@ namespace attune {
 
 /** Adds the products of `count` inputs (a multiple of 4, at least 4) to sums[4][24]. x is [count][24], the columns of w are k apart. */
 inline void manyTile(const float* x, const float* w, int64_t k, int64_t count, float* sums) {
-  w += count;  // i goes up to 0
+  w += count;  // i counts up to 0
   const float *w1 = w + k, *w2 = w + 2 * k, *w3 = w + 3 * k;
   int64_t i = -count;
   asm volatile(ATTUNE_SUMS(ATTUNE_LOAD)

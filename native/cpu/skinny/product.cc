@@ -1,6 +1,6 @@
-// f32 elsewhere than on ARM (inputs.cc). Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows. The
-// sums of a group of rows and a few columns stay in registers and need no reduction across lanes; the weights of the next tile are prefetched
-// meanwhile. Weights of bf16 are widened: as they are multiplied where few rows have columns as lanes, before that elsewhere.
+// f32 on CPUs other than ARM (inputs.cc). Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows.
+// The sums of a group of rows and a few columns stay in registers and need no reduction across lanes; the next tile's weights are
+// prefetched meanwhile. bf16 weights are widened: during the product if there are few rows (columns as lanes), else before it.
 #if !defined(__aarch64__)
 #include "cpu/skinny/product.h"
 
@@ -18,15 +18,15 @@ namespace {
 
 using c10::BFloat16;
 
-constexpr int64_t kMostInPlace = 48;  // rows up to which a product waits for its weights, which are read once and as they lie
+constexpr int64_t kMostInPlace = 48;  // up to this many rows, reading the weights is the limit; they are then read once, in place
 
-// What `few` takes: items of 32 bits.
+// The argument of `few`: items of 32 bits.
 const SkinnyProduct<float>& asItems(const SkinnyProduct<float>& p) { return p; }
 SkinnyProduct<float> asItems(const SkinnyProduct<float, BFloat16>& p) {
   return {p.x, reinterpret_cast<const float*>(p.w), p.bias, p.y, p.m, p.k / 2, p.n, p.add};
 }
 
-// Columns [begin, end), of one block, for a group of rows.
+// Columns [begin, end) of one block, for a group of rows.
 void blockOf(const SkinnyProduct<float>& p, const Group& group, int64_t begin, int64_t end, int64_t ahead) {
   columns<Floats>(vectorsOf(group.rows), p, group, begin, end, ahead);
 }
@@ -44,7 +44,7 @@ void product(const SkinnyProduct<float, W>& p) {
   const int64_t groups = (p.m + kGroup - 1) / kGroup, blocks = (p.n + kBlock - 1) / kBlock;
   const std::unique_ptr<float[]> packed(new float[groups * kGroup * p.k]);
   const auto items = asItems(p);
-  const bool areWhole = std::is_same_v<W, float> || p.k % 8 == 0;  // steps of `few`
+  const bool areWhole = std::is_same_v<W, float> || p.k % 8 == 0;  // whether k is a whole number of steps of `few`
   const auto rowsOf = [&](int64_t group) { return std::min(kGroup, p.m - group * kGroup); };
   const auto isFew = [&](int64_t group, int64_t block) { return areWhole && rowsOf(group) <= Kind::kRows && (block + 1) * kBlock <= p.n; };
   for (int64_t g = 0; g < groups; g++)

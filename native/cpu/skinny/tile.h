@@ -1,4 +1,4 @@
-// The sums of 16 rows × 4 columns of f32 over k with rows as lanes (bf16 weights that were widened), in assembly: on a Neoverse-N1, GCC 12's
+// The sums of 16 rows × 4 columns of f32 over k with rows as lanes (widened bf16 weights), in assembly. On a Neoverse-N1, GCC 12's
 // instruction order gives 30 to 35 GFLOP/s, this one 39 of 40. Two multiply-adds start in each cycle, with the loads spread between them.
 #pragma once
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace attune {
       ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 1) ATTUNE_STEP(4, 5, 6, 7, w0, w1, w2, w3, 2) ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 3)
 
 /**
- * sums[4][16] over the first `steps` of k (a multiple of 8, at least 8). x is [k][16]; the columns of w are k apart. Prefetches as
- * much from `next` as it reads of w.
+ * sums[4][16] over the first `steps` of k (a multiple of 8, at least 8). x is [k][16]; the columns of w are k apart. Prefetches as many
+ * bytes from `next` as it reads of w.
  */
 inline void skinnyTile(const float* x, const float* w, int64_t k, int64_t steps, const float* next, float* sums) {
   const float *w1 = w + k, *w2 = w + 2 * k, *w3 = w + 3 * k;

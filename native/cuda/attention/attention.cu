@@ -1,9 +1,9 @@
-// Attention of a decoding step in one kernel: norm and rotation of q and k, writing k and v to the cache, attention over the cache.
-// The formulas are in ops/decode/fused.cc and ops/decode/attention.cc. This kernel takes every dtype and head size, and caches in 8 bits
+// Attention of a decoding step in one kernel: norm and rotation of q and k, writing k and v to the cache, attention over the cache. The
+// formulas are in ops/decode/fused.cc and ops/decode/attention.cc. This kernel supports every dtype and head size, and caches in 8 bits
 // (eight_bit_head.cuh); bf16 and f16 heads of the usual sizes have a faster one (tensor_cores.cu).
 //
-// One block per row and query head. Eight lanes share a key: each holds E = size/8 of its dimensions. 32 such teams go through the
-// keys in parallel, each with a running maximum and sum (online softmax); their results are combined at the end.
+// One block per row and query head. Eight lanes share a key: each holds E = size/8 of its dimensions. 32 such teams go through the keys in
+// parallel, each with a running maximum and sum (online softmax); their results are combined at the end.
 #include "cuda/attention/eight_bit_head.cuh"
 #include "cuda/head.cuh"
 

@@ -1,4 +1,4 @@
-// New tokens' keys and values, written to a cache by one launch: in 8 bits (eight_bit_head.cuh) or as they are.
+// Writes new tokens' keys and values to a cache in one launch: in 8 bits (eight_bit_head.cuh) or unchanged.
 #include <cassert>
 
 #include "cuda/attention/eight_bit_head.cuh"

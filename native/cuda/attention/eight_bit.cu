@@ -1,4 +1,4 @@
-// Launches the attention of a decoding step over a cache in 8 bits, for bf16 and f16 (eight_bit_tile.cuh).
+// Launches the attention of a decoding step over an 8-bit cache, for bf16 and f16 (eight_bit_tile.cuh).
 #include "cuda/attention/eight_bit_tile.cuh"
 #include "cuda/attention/steps.cuh"
 

@@ -1,5 +1,6 @@
-// One head of a new token in 8 bits: a number is code × scale, scale = max|x| / 127 of the head, rounded up to bf16. All zeros: scale 0 and codes
-// 0. With a number that is not finite the scale is NaN, so that the fault stays visible. The CPU and the composed operators compute the same.
+// One head of a new token in 8 bits: a number is code × scale, with scale = max|x| / 127 of the head, rounded up to bf16. If all are zero,
+// scale and codes are 0. If a number is not finite, the scale is NaN, so that the fault stays visible. The CPU and the composed operators
+// compute the same.
 #pragma once
 #include <cmath>
 

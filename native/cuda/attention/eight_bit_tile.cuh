@@ -1,9 +1,9 @@
-// Tiles of a cache in 8 bits, and a warp's attention over them: what tile.cuh has for a cache in the model's dtype.
+// Tiles of an 8-bit cache, and a warp's attention over them: the counterpart of tile.cuh, which is for a cache in the model's dtype.
 //
-// Scores are products of whole numbers: the keys' codes, and queries in 16 bits, whose two bytes are multiplied apart. Values are
-// multiplied in f16, in which codes are exact, whatever the model's dtype is. Keys' scales multiply the scores, values' scales the
-// weights. So that neither large nor small values leave f16's range, the running maximum is that of score + log2(value's scale): the
-// largest weight · scale is 1.
+// Scores are integer products of the keys' codes and queries in 16 bits, whose two bytes are multiplied separately. Values are multiplied
+// in f16, in which codes are exact, whatever the model's dtype is. The keys' scales multiply the scores, the values' scales the weights. So
+// that neither large nor small values leave f16's range, the running maximum is that of score + log2(value's scale): the largest weight ·
+// scale is 1.
 #pragma once
 #include "cuda/attention/eight_bit_head.cuh"
 #include "cuda/attention/tile.cuh"

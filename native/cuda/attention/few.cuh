@@ -1,8 +1,8 @@
-// Attention of a decoding step that is not dealt: a cluster of blocks for each row and pair (items.cuh). The results are those of rows.cuh
-// bit for bit: its warps are here warps of several blocks, so that keys come through several multiprocessors at once. A block takes little
-// shared memory, so that it begins while the kernels before still run. A block by itself (CLUSTER 1) is no cluster, and joins its warps in
-// its own shared memory. It may have EACH kv heads of a row, which it takes one after the other: the keys of the next are asked for before the
-// present one's warps are joined.
+// Attention of a decoding step whose work is not divided into items (items.cuh): a cluster of blocks for each row and pair. The results are
+// those of rows.cuh bit for bit: its warps are spread over several blocks here, so that keys are read by several multiprocessors at once. A
+// block takes little shared memory, so it can begin while earlier kernels still run. A single block (CLUSTER 1) forms no cluster, and
+// combines its warps in its own shared memory. It may handle EACH kv heads of a row, one after the other: the next one's keys are requested
+// before the present one's warps are combined.
 #pragma once
 #include "cuda/attention/rows.cuh"
 

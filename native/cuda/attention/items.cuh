@@ -1,11 +1,11 @@
-// How the attention of a decoding step is dealt to blocks (rows.cuh).
+// How the attention of a decoding step is divided among blocks (rows.cuh).
 //
-// A row's keys are taken in tiles and cut into chunks of tiles. An item is one chunk of one row for one pair: a kv head, and up
-// to eight of its query heads. Items are numbered, the long ones first: every chunk but the last of each row, then the last ones by
-// their length. Blocks take them in turns, so that all end at about the same time, however uneven the rows are. Nothing but the positions
-// on the device says which items there are: a captured graph stays valid while they grow.
+// A row's keys are grouped in tiles and cut into chunks of tiles. An item is one chunk of one row for one pair: a kv head, and up to eight
+// of its query heads. Items are numbered with the long ones first: every chunk but the last of each row, then the last ones by length.
+// Blocks take them in turns, so that all end at about the same time, however uneven the rows are. Only the positions on the device
+// determine the items: a captured graph stays valid while rows grow.
 //
-// A row at position 0 sees its own key alone, so its result is its value, and it has no items. Such are the idle rows of a graph.
+// A row at position 0 sees only its own key, so its result is its value, and it has no items. The idle rows of a graph are such rows.
 #pragma once
 #include "cuda/attention/tile.cuh"
 

@@ -1,7 +1,7 @@
-// Attention of a decoding step over a cache in 8 bits, where each row and kv head has a multiprocessor of its own: one block. The results are
-// those of rows.cuh bit for bit. Its warps do not wait for each other before they are joined: each prepares the query heads itself, and a
-// further warp the new token's k and v, which only the last tile needs. A warp's ring holds half tiles, of keys or of values, so that the
-// block has room beside the product before it and begins before that one ends.
+// Attention of a decoding step over an 8-bit cache, if each row and kv head has a multiprocessor of its own: one block. The results are
+// those of rows.cuh bit for bit. Its warps do not wait for each other until they are combined: each prepares the query heads itself, and a
+// further warp prepares the new token's k and v, which only the last tile needs. A warp's ring holds half tiles, of keys or of values, so
+// that the block fits beside the product before it and begins before that one ends.
 #pragma once
 #include "cuda/attention/few.cuh"
 

@@ -1,10 +1,10 @@
-// Attention of a decoding step over many rows: two blocks on every multiprocessor, each of which goes through units (order.cuh) one after the
-// other, of rows that are not cut into chunks. The results are those of rows.cuh bit for bit: its warps, in the same order.
+// Attention of a decoding step over many rows, with two blocks on every multiprocessor. Each block goes through units (order.cuh) one after
+// the other; their rows are not cut into chunks. The results are those of rows.cuh bit for bit: the same warps, in the same order.
 //
-// A warp has room for one tile, and asks for the next one's keys while it works on the present one's values, from one unit into the next. The
-// warps take tiles in turns that go on from unit to unit. After a warp's first tile of a unit, while the next one is under way, it does its share
-// of what comes between: it joins what all warps have found in the unit before the last one, and prepares a head of the next one's q, k and v,
-// which it has asked for a unit earlier. So a warp may be a unit ahead of the others.
+// A warp has room for one tile. It requests the next tile's keys while it works on the present one's values, across units. The warps take
+// tiles in turns that continue from unit to unit. After its first tile of a unit, while the next tile is being loaded, a warp does its
+// share of the work between units: it combines all warps' results of the unit before the last one, and prepares a head of the next unit's
+// q, k and v, which it requested a unit earlier. So a warp may be a unit ahead of the others.
 #pragma once
 #include "cuda/attention/order.cuh"
 

@@ -1,5 +1,5 @@
-// Which rows and kv heads the blocks of many.cuh take. The first of a block follows from its number, so that its keys are asked for at once.
-// The second is the longer, the shorter the first one is: the blocks' first rows, short ones first, are paired with the other rows, long ones
+// Which rows and kv heads the blocks of many.cuh take. A block's first one follows from its number, so that its keys are requested at once.
+// The shorter the first one, the longer the second: the blocks' first rows, short ones first, are paired with the other rows, long ones
 // first. All further ones are drawn in that order. The last ones are short, so that blocks end together.
 #pragma once
 #include "cuda/attention/few.cuh"

@@ -1,11 +1,11 @@
-// Attention of prompts' tokens over the cache (ops/decode/prompt.cc says what it computes), in three kernels:
+// Attention of prompts' tokens over the cache (ops/decode/prompt.cc has the definition), in three kernels:
 //
-//   prepare   norm and rotation; q goes to a buffer, k and v to the cache. A token sees the tokens before it that are read with it,
-//             so all keys have to be there before the next kernel.
-//   attend    one block per few neighbouring rows, kv head and part of the keys. The inner loop is that of a decoding step
+//   prepare   norm and rotation; q goes to a buffer, k and v to the cache. A token sees earlier tokens of the same pass, so all keys
+//             must be written before the next kernel.
+//   attend    one block per group of neighbouring rows, kv head and part of the keys. The inner loop is that of a decoding step
 //             (tile.cuh), where the eight columns of a product are query heads of one row; here they are the heads of
 //             several rows, so that a key is read once for all of them.
-//   combine   puts the parts of the keys together.
+//   combine   combines the parts of the keys.
 #include <algorithm>
 
 #include "cuda/attention/eight_bit_tile.cuh"

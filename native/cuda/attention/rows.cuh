@@ -1,16 +1,15 @@
-// Attention of a decoding step on tensor cores (attention.cu says what it computes), for bf16 and f16 and head sizes 32 to 256.
+// Attention of a decoding step on tensor cores (attention.cu has the definition), for bf16 and f16 and head sizes 32 to 256.
 //
 // The cost is reading keys and values once, so the copies never stop: one block on each multiprocessor goes through items (items.cuh).
-// WARPS of its warps do nothing but tiles: each has a ring of them in shared memory, which it fills ahead, from one item into the next.
-// The first copies start before the previous kernel has ended. Two groups of HELPERS further warps do what comes between, for every
-// other item each: they prepare q, k and v of an item while the tiles of earlier ones are read, and then combine what the warps have
-// found and write it. While keys come at full rate any other number from memory takes microseconds, so nothing that tiles wait for
-// waits for one.
+// WARPS of its warps only process tiles: each has a ring of them in shared memory, which it fills ahead, across items. The first copies
+// start before the previous kernel has ended. Two groups of HELPERS further warps do the work between items, alternating: they prepare an
+// item's q, k and v while the tiles of earlier ones are read, and then combine and write the warps' results. While keys arrive at full
+// rate, any other number from memory takes microseconds, so no tile may depend on such a read.
 //
-// The warps of a block deal the tiles of an item among them, for up to eight query heads at once, so that a key is read once for all
-// of them: scores[keys, heads] = K·Qᵀ, then out[dimensions, heads] += Vᵀ·weights. A warp keeps a running maximum and sum (online
-// softmax); the warps' results are combined in shared memory. Where a row has several chunks, the last helper to write its share of a
-// chunk's result combines the chunks, always in the same order.
+// The warps of a block divide the tiles of an item among them, for up to eight query heads at once, so that a key is read once for all of
+// them: scores[keys, heads] = K·Qᵀ, then out[dimensions, heads] += Vᵀ·weights. A warp keeps a running maximum and sum (online softmax); the
+// warps' results are combined in shared memory. If a row has several chunks, the last helper to write its share of a chunk's result
+// combines the chunks, always in the same order.
 #pragma once
 #include <algorithm>
 

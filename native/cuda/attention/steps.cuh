@@ -1,4 +1,5 @@
-// Which kernel takes the attention of a decoding step: few.cuh, lone.cuh, many.cuh or rows.cuh, by the number of rows and the size of a head.
+// Selects the kernel for the attention of a decoding step (few.cuh, lone.cuh, many.cuh or rows.cuh) by the number of rows and the head
+// size.
 #pragma once
 #include "cuda/attention/lone.cuh"
 #include "cuda/attention/many.cuh"

@@ -1,5 +1,5 @@
-// What the attention kernels on tensor cores share: tiles of sixteen keys and values in shared memory, and a warp's attention over them.
-// PlainCache is what a kernel knows of a cache in the model's dtype; eight_bit_tile.cuh has the same for a cache in 8 bits.
+// Shared by the attention kernels on tensor cores: tiles of sixteen keys and values in shared memory, and a warp's attention over them.
+// PlainCache describes a cache in the model's dtype to a kernel; eight_bit_tile.cuh has the counterpart for 8 bits.
 #pragma once
 #include "cuda/head.cuh"
 #include "cuda/mma.cuh"

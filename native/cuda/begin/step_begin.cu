@@ -1,5 +1,6 @@
-// The beginning of a decoding step: the rows of the embedding at the last tokens. Where steps follow one another in a graph, drawing is still
-// under way when this kernel begins. Memory has nothing to do then, so the weights of the first products come into the L2 cache meanwhile.
+// The beginning of a decoding step: gathers the embedding's rows for the last tokens. If steps follow one another in a graph, this kernel
+// begins while the last step's tokens are still being drawn. Memory is idle then, so it prefetches the first products' weights into the L2
+// cache.
 #include "cuda/numbers.cuh"
 #include "cuda/begin/step_begin.h"
 

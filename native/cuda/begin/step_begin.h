@@ -1,4 +1,4 @@
-// What a decoding step begins with: the embedding's rows, and what comes into the L2 cache.
+// The beginning of a decoding step: the embedding's rows, and what is prefetched into the L2 cache.
 #pragma once
 #include "cuda/raw.h"
 

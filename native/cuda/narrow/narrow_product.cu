@@ -1,28 +1,28 @@
 // Products of up to 32 rows, in bf16 on compute capability 9.0, of matrices that are too large for staged_product.cu.
 //
-// W's rows are those of the product's tiles and x's are its columns: 64 rows of W by 8, 16 or 32 of x. Chunks of 64 inputs of both go round
-// in shared memory. A warp asks for those of W before the kernel that computes x has ended, another one for those of x as soon as it has, and
-// one or two warpgroups multiply. No more of W is under way than hides its latency (kUnderWay): behind more of it the end of the kernel before
-// is seen late (up to 4 µs), x comes late, and some multiprocessors get their W so much later than others that they end 4 to 8 µs later. A
-// cluster of two blocks splits the inputs: then x is read half as often. All sums are added in an order that the number of rows does not
-// change, so a row's bits are the same in every batch.
+// In a tile of the product, W's rows are the rows and x's are the columns: 64 rows of W by 8, 16 or 32 of x. Chunks of 64 inputs of both go
+// through rings in shared memory. One warp requests W's before the kernel that computes x has ended, another requests x's as soon as it
+// has, and one or two warpgroups multiply. No more of W is in flight than hides its latency (kUnderWay). With more, the end of the previous
+// kernel is seen late (up to 4 µs), x arrives late, and some multiprocessors get their W so much later than others that they end 4 to 8 µs
+// later. A cluster of two blocks splits the inputs, so x is read half as often. All sums are added in an order that does not depend on the
+// number of rows, so a row's bits are the same in every batch.
 //
-// Norms are prepared by the product before, as in wide_product.cu. A gate's eight rows of W are followed by the eight that they gate, so
-// that a thread has both.
+// The product before prepares norms, as in wide_product.cu. A gate's eight rows of W are followed by the eight that they gate, so that a
+// thread has both.
 //
-// A layer on an H200, 384 keys, µs at 1, 8, 16 and 32 rows; in parentheses product.cu, which takes up to 16. One warpgroup: 1.7B 34.9, 38.2,
-// 41.6, 49.4 (35.2, 40.7, 44.4); 4B 62.6, 65.2, 68.2, 75.0 (59.2, 64.7, 67.7); 8B 102.4, 103.2, 105.8, 112.5 (97.2, 102.8, 106.0). Two: 4B
-// 60.9, 62.8, 67.4 (59.9, 65.5, 68.5). A product of 64 × 16 × 16 takes 20 clocks by itself, and 45 with what a chunk costs beside it.
-// The four products alone, 16 rows, with all of W's ring, 112, 80, 64, 48 and 32 KB under way: 1.7B 31.7, 31.5, 30.5, 30.5, 31.5 and 35.9; 4B
-// 57.2, 56.9, 56.3, 56.5, 58.0 and 67.3 (and with a ring of x of 32 KB 33.0 and 58.6).
-// Slower: rings of half the memory, so that the next kernel's block is there too (8B × 16 111); the next product's first weights asked for
-// into the L2 cache (1 to 3); W in pieces of 8 KB (1 to 2); clusters of four (not all are there at once); sums of squares in rows of their
-// parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3),
-// and wide_product.cu up to 32 (28.2, here 32.1).
+// A layer on an H200, 384 keys, µs at 1, 8, 16 and 32 rows; in parentheses product.cu, which takes up to 16. One warpgroup: 1.7B 34.9,
+// 38.2, 41.6, 49.4 (35.2, 40.7, 44.4); 4B 62.6, 65.2, 68.2, 75.0 (59.2, 64.7, 67.7); 8B 102.4, 103.2, 105.8, 112.5 (97.2, 102.8, 106.0).
+// Two: 4B 60.9, 62.8, 67.4 (59.9, 65.5, 68.5). A product of 64 × 16 × 16 takes 20 clocks by itself, and 45 with the other costs of a chunk.
+// The four products alone, 16 rows, with all of W's ring, 112, 80, 64, 48 and 32 KB in flight: 1.7B 31.7, 31.5, 30.5, 30.5, 31.5 and 35.9;
+// 4B 57.2, 56.9, 56.3, 56.5, 58.0 and 67.3 (and with a ring of x of 32 KB 33.0 and 58.6). Slower: rings of half the memory, so that the
+// next kernel's block is resident too (8B × 16 111); prefetching the next product's first weights into the L2 cache (1 to 3); W in pieces
+// of 8 KB (1 to 2); clusters of four (not all are resident at once); sums of squares in rows of their parts, which all blocks read from the
+// same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3), and wide_product.cu up to 32 (28.2, here
+// 32.1).
 //
-// Gates in three parts may be packed (packed/cells.cuh): those of 4B take 19.0 and 19.9 µs at 1 and 16 rows, plain 24.6 and 25.4. Each of eight
-// warps puts together the cells of a unit of each part, three side by side (one after the other 23.2), and multiplies them by itself: wgmma would
-// have W in registers, too, which then wait for it (35.5).
+// Gates in three parts may be packed (packed/cells.cuh): those of 4B take 19.0 and 19.9 µs at 1 and 16 rows, plain 24.6 and 25.4. Each of
+// eight warps assembles the cells of a unit of each part, three side by side (one after the other 23.2), and multiplies them by itself:
+// wgmma would also need W in registers, which then wait for it (35.5).
 #include "cuda/narrow/narrow_product.h"
 
 #include <algorithm>

@@ -1,14 +1,14 @@
-// Matrices of bf16 in 12 bits a weight, with nothing lost, for kernels whose time is that of reading them.
+// Lossless copies of bf16 matrices in 12 bits per weight, for kernels whose time is that of reading them.
 //
-// Of a row's weights nearly all have one of 16 neighbouring exponents: of normally distributed ones all but 5 in 100,000. A weight is its
-// sign, four bits that say which exponent, and its seven other bits, with the row's exponents moved to 112 to 127: then four of the eight bits
-// are 0111 or follow from the four, and a register of two weights is put together in two instructions (`unpackEight`). A row's sums are
-// multiplied with the power of two that it was moved by, which is exact. Weights with other exponents are strays: a cell has room for a few,
-// which replace what was put together. (Sums have the same bits as long as neither they nor the moved ones leave f32's
-// range, which weights or activations of some 2^100 or 2^-100 would.)
+// Nearly all weights of a row have one of 16 neighbouring exponents: if normally distributed, all but 5 in 100,000. A weight is stored as
+// its sign, four bits for its exponent, and its seven mantissa bits. The row's exponents are shifted to 112 to 127: then four of the eight
+// exponent bits are 0111 or follow from the stored four, and a register of two weights is assembled in two instructions (`unpackEight`). A
+// row's sums are multiplied by the power of two of its shift, which is exact. Weights with other exponents are strays: a cell has room for
+// a few, which replace the assembled values. (Sums have the same bits as long as neither they nor the shifted ones leave f32's range, which
+// would take weights or activations of some 2^100 or 2^-100.)
 //
-// A piece is 64 inputs of eight rows, 16 weights a lane: lane (line, part) has row `line`, in the order in which a kernel multiplies them. A cell
-// is what a warp reads at once: the low bytes of its pieces, their signs and exponents, and its strays.
+// A piece is 64 inputs of eight rows, 16 weights per lane: lane (line, part) has row `line`, in the order in which a kernel multiplies
+// them. A cell is what a warp reads at once: the low bytes of its pieces, their signs and exponents, and its strays.
 #pragma once
 #include "cuda/instructions.cuh"
 

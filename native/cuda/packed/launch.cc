@@ -11,7 +11,7 @@ using at::Tensor;
 
 namespace {
 
-/** How kernels for so many rows want this matrix; no rows where none of them reads a packed one. */
+/** How kernels for this many rows want the matrix packed; no rows if none of them reads a packed one. */
 PackArgs packingOf(const Tensor& weight, bool gates, int64_t rows) {
   if (!weight.is_cuda() || weight.scalar_type() != at::kBFloat16 || weight.dim() != 2 || !weight.is_contiguous() || !isAligned(weight))
     return {};

@@ -1,4 +1,4 @@
-// Packs a matrix: first each row's exponents, then its cells. It reads the matrix twice.
+// Packs a matrix: first finds each row's exponents, then writes its cells. Reads the matrix twice.
 #include "cuda/packed/pack.h"
 
 #include <cuda_bf16.h>

@@ -1,4 +1,4 @@
-// pack.cu: matrices of bf16 in 12 bits a weight (cells.cuh).
+// pack.cu: bf16 matrices in 12 bits per weight (cells.cuh).
 #pragma once
 #include <cuda_runtime_api.h>
 

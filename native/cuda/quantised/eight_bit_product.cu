@@ -1,8 +1,7 @@
-// The product of quantised_product.cu with a large matrix in 8 bits for up to 16 rows of x, in the way of product.cu: one wave of equal
+// The product of quantised_product.cu with a large 8-bit matrix for up to 16 rows of x, structured like product.cu: one wave of equal
 // blocks, two on each multiprocessor. A block computes all of its columns, up to 8·TILES, at the same time, so that it reads x once. Each
-// of its eight warps takes every eighth span of the inputs, which are whole lines of W, and has a ring in shared memory that its own
-// lanes fill and empty. All sums are added in the order of quantised_product.cu, so that a row's result does not depend on the number of
-// rows.
+// of its eight warps takes every eighth span of the inputs, which are whole lines of W, and has a ring in shared memory that its own lanes
+// fill and empty. All sums are added in the order of quantised_product.cu, so that a row's result does not depend on the number of rows.
 #include <algorithm>
 
 #include "cuda/product_sums.cuh"

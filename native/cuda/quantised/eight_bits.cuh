@@ -1,4 +1,4 @@
-// How 8-bit codes become bf16, and how their products deal the inputs to eight warps.
+// How 8-bit codes become bf16, and how their products divide the inputs among eight warps.
 #pragma once
 #include "cuda/numbers.cuh"
 

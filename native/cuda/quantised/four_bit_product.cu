@@ -1,15 +1,15 @@
-// The product of quantised_product.cu with a matrix in 4 bits for one to eight rows of x.
+// The product of quantised_product.cu with a 4-bit matrix for one to eight rows of x.
 //
 // One thread block per multiprocessor computes a share of the outputs, 16 rows of W (a tile) at a time. It has two groups of eight warps;
-// each group computes a tile, and each of its warps an eighth of the inputs. A warp waits for no other one until all tiles are computed,
-// or as many as there is room for: their scales are decoded before, the warps' sums are added after. A multiprocessor has few requests
-// under way, so copies take whole lines of 128 bytes.
+// each group computes a tile, and each of its warps an eighth of the inputs. A warp waits for no other one until all tiles are computed, or
+// as many as there is room for: their scales are decoded before, the warps' sums are added after. A multiprocessor has few requests in
+// flight, so copies take whole lines of 128 bytes.
 //
-// A byte of codes is two weights. A table in shared memory holds the levels of all 256 pairs in bf16, once for each lane, so that there
-// are no bank conflicts. Its entries are 256 bytes apart, so that one byte permutation makes an address. The other half of each entry is
-// where codes are copied to. W is the left operand of the tensor cores (16 rows), x the right one (8 rows). The sums of a block of
-// inputs are multiplied by its scale in f32. All sums are added in the order of quantised_product.cu, so that a row's result does not
-// depend on the number of rows.
+// A byte of codes is two weights. A table in shared memory holds the levels of all 256 pairs in bf16, once for each lane, so that there are
+// no bank conflicts. Its entries are 256 bytes apart, so that one byte permutation makes an address. Codes are copied to the other half of
+// each entry. W is the left operand of the tensor cores (16 rows), x the right one (8 rows). The sums of a block of inputs are multiplied
+// by its scale in f32. All sums are added in the order of quantised_product.cu, so that a row's result does not depend on the number of
+// rows.
 #include <algorithm>
 #include <type_traits>
 

@@ -1,8 +1,8 @@
-// silu(gate)·up of quantised_product.cu with a large matrix in 4 bits for 9 to 16 rows of x, in the way of eight_bit_product.cu.
+// silu(gate)·up of quantised_product.cu with a large 4-bit matrix for 9 to 16 rows of x, structured like eight_bit_product.cu.
 //
-// A byte of codes is two weights. A table in shared memory holds the levels of all 256 pairs in bf16, once for each lane, so that there
-// are no bank conflicts. Its entries are 256 bytes apart, so that one byte permutation makes an address. The other half of each entry is
-// where codes are copied to. The sums of a chunk of inputs are multiplied by its scale in f32; all scales are decoded before.
+// A byte of codes is two weights. A table in shared memory holds the levels of all 256 pairs in bf16, once for each lane, so that there are
+// no bank conflicts. Its entries are 256 bytes apart, so that one byte permutation makes an address. Codes are copied to the other half of
+// each entry. The sums of a chunk of inputs are multiplied by its scale in f32; all scales are decoded before.
 #include <algorithm>
 
 #include "cuda/quantised/four_bits.cuh"

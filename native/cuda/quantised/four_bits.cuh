@@ -1,4 +1,4 @@
-// How 4-bit codes become bf16, and how their products take the inputs.
+// How 4-bit codes become bf16, and the order in which their products take the inputs.
 #pragma once
 #include "cuda/product_sums.cuh"
 

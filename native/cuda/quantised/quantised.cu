@@ -1,4 +1,4 @@
-// Quantised weights into f32, f16 or bf16: the CUDA twin of dequantiseRows (native/cpu/quantised/rows.cc).
+// Dequantises weights to f32, f16 or bf16: the CUDA counterpart of dequantiseRows (native/cpu/quantised/rows.cc).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -1,4 +1,4 @@
-// What native/cuda/quantised/quantised.cu and quantised_product.cu take: plain pointers, so that nvcc sees nothing of torch.
+// The arguments of quantised.cu and quantised_product.cu: plain pointers, so that nvcc sees nothing of torch.
 #pragma once
 #include <cuda_runtime_api.h>
 

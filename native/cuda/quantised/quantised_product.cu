@@ -1,10 +1,10 @@
-// The product of product.cu with a matrix in 8 or 4 bits: x·Ŵᵀ for the few rows of a decoding step. Codes are turned into bf16 in
-// registers and multiplied on tensor cores; the sums are multiplied by the scales in f32. A weight takes two instructions in
-// 8 bits and fewer than two in 4 bits. Reading the codes used 15 to 23 % of an H200's memory rate in 4 bits, so it is not the limit.
-// Where they fit, eight_bit_product.cu, four_bit_product.cu and four_bit_rows.cu give the same bits sooner.
+// The product of product.cu with a matrix in 8 or 4 bits: x·Ŵᵀ for the few rows of a decoding step. Codes are converted to bf16 in
+// registers and multiplied on tensor cores; the sums are multiplied by the scales in f32. A weight takes two instructions in 8 bits and
+// fewer than two in 4 bits. Reading the codes used 15 to 23 % of an H200's memory rate in 4 bits, so it is not the limit. For the shapes
+// they support, eight_bit_product.cu, four_bit_product.cu and four_bit_rows.cu give the same bits faster.
 //
-// Integers of 8 bits are exact in bf16. A byte of 4-bit codes is two weights: a table in shared memory holds the levels of all 256
-// pairs in bf16. Each lane has its own copy, 32 in all, so that there are no bank conflicts.
+// Integers of 8 bits are exact in bf16. A byte of 4-bit codes is two weights: a table in shared memory holds the levels of all 256 pairs in
+// bf16. Each lane has its own copy, 32 in all, so that there are no bank conflicts.
 #include <type_traits>
 
 #include "cuda/product_sums.cuh"

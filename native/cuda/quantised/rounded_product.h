@@ -1,4 +1,4 @@
-// Products of x in 8 bits and a matrix in 8 bits (rounded_product.cu).
+// Products of x in 8 bits and an 8-bit matrix (rounded_product.cu).
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -1,7 +1,8 @@
-// Products of many rows with x in 8 bits (Dettmers et al. 2022, LLM.int8): each row of x is scaled so that its max is 127 and rounded. The
-// columns with the largest numbers stay in bf16 so that they do not coarsen the others' steps; rounded_product.cu multiplies both.
+// Products of many rows with x in 8 bits (Dettmers et al. 2022, LLM.int8): each row of x is scaled so that its max is 127, and rounded. The
+// columns with the largest numbers stay in bf16, so that they do not make the others' steps coarser; rounded_product.cu multiplies both.
 //
-// x is read twice: for the maxima from its end, which was written last and may still be in the L2 cache, then for the codes from its beginning.
+// x is read twice: for the maxima from its end, which was written last and may still be in the L2 cache, then for the codes from its
+// beginning.
 #include <cuda_bf16.h>
 
 #include <cfloat>

@@ -1,4 +1,4 @@
-// Logits as whole numbers in their order, and how a range of them is divided into bins.
+// Logits as integers in the same order, and how a range of them is divided into bins.
 #pragma once
 #include "cuda/numbers.cuh"
 

@@ -1,12 +1,12 @@
-// Drawing from a large vocabulary: the blocks of a cluster share a row, which stays in their shared memory. A row is made of tiles of
-// 1,280 words, each a warp's. Sums are taken of a tile in a fixed order, then of the tiles, or they are of whole numbers: a row's token
-// and its log-probability depend neither on the other rows nor on how many blocks share it.
+// Draws from a large vocabulary: the blocks of a cluster share a row, which stays in their shared memory. A row consists of tiles of 1,280
+// words, one per warp. Float sums are taken over a tile in a fixed order and then over the tiles; the others are integer sums. So a row's
+// token and its log-probability depend neither on the other rows nor on how many blocks share it.
 //
-// 1. Each tile's largest logit z and Σ e^((z − largest)/T), told to all blocks: the sum over the row, and without cuts the tile to draw
-//    from. With top-k or top-p in bf16 also how many of the block's words have which logit.
-// 2. With top-k or top-p: from such counts of all blocks the smallest logit that stays. Other types than bf16, and rows with logits that
-//    are rare, count again.
-// 3. With any cut: the mass that each tile keeps, told to all blocks.
+// 1. Each tile's largest logit z and Σ e^((z − largest)/T), sent to all blocks: they give the sum over the row and, without cuts, the tile
+//    to draw from. With top-k or top-p in bf16, also a histogram of the block's logits.
+// 2. With top-k or top-p: finds the smallest logit that stays from the histograms of all blocks. Other dtypes than bf16, and rows with
+//    rare logits, count again.
+// 3. With any cut: the mass that each tile keeps, sent to all blocks.
 // 4. The block that has the tile to draw from draws.
 #include "cuda/sampling/kernels.h"
 #include "cuda/sampling/search.cuh"

@@ -1,5 +1,5 @@
-// Drawing by one block per row, which reads it again for each question: where there are no clusters, or a row does not fit into one's
-// shared memory. A cut is a threshold on e^(z − max), found by halving the range of bit patterns.
+// Drawing with one block per row, which reads the row again for each question: used if there are no clusters, or if a row does not fit into
+// a cluster's shared memory. A cut is a threshold on e^(z − max), found by bisecting the range of bit patterns.
 #include "cuda/sampling/kernels.h"
 #include "cuda/sampling/rows.cuh"
 

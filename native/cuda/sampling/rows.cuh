@@ -1,4 +1,4 @@
-// What the kernels that draw tokens share.
+// Shared by the kernels that draw tokens.
 #pragma once
 #include "cuda/numbers.cuh"
 #include "ops/decode/sample.h"

@@ -1,4 +1,4 @@
-// Drawing tokens on CUDA: by a cluster of blocks per row where there are clusters.
+// Drawing tokens on CUDA: by a cluster of blocks per row if there are clusters.
 #include "cuda/sampling/kernels.h"
 
 namespace attune {

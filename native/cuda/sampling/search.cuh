@@ -1,5 +1,5 @@
-// Which words top-k and top-p keep: each block counts how many of its words have which logit. Then each adds up all blocks' counts, and so
-// finds the smallest one that stays.
+// Which words top-k and top-p keep. Each block counts its words by logit; then each adds up all blocks' counts, and so finds the smallest
+// logit that stays.
 #pragma once
 #include "cuda/sampling/tiles.cuh"
 

@@ -1,4 +1,4 @@
-// A row shared by the blocks of a cluster, in tiles of 1,280 words. Each tile is a warp's; sums over it are in a fixed order.
+// A row shared by the blocks of a cluster, in tiles of 1,280 words, one per warp. Sums over a tile are in a fixed order.
 #pragma once
 #include "cuda/sampling/bins.cuh"
 #include "cuda/sampling/lanes.cuh"

@@ -1,10 +1,10 @@
-// Attention of a decoding step of one row, and the product after it (the output projection), in one kernel. Of bf16, with heads of 128 numbers,
-// two query heads a kv head, and a model 1,024 wide.
+// Attention of a one-row decoding step and the product after it (the output projection), in one kernel. For bf16, with heads of 128
+// numbers, two query heads per kv head, and a model 1,024 wide.
 //
-// A cluster of eight blocks has a kv head, and each of its warps one tile of keys and values at most. These and the block's share of W are
-// asked for before the kernel before ends. A block sends the sums of its tiles to all blocks of the cluster, so that each has the whole
-// result of the kv head's query heads. Block j multiplies it by an eighth of W's rows and adds what comes out to sums in fixed point, whose order
-// does not matter.
+// A cluster of eight blocks handles a kv head, and each of its warps at most one tile of keys and values. These and the block's share of W
+// are requested before the previous kernel ends. A block sends the sums of its tiles to all blocks of the cluster, so that each has the
+// whole result of the kv head's query heads. Block j multiplies it by an eighth of W's rows and adds the result to sums in fixed point,
+// whose order does not matter.
 #include "cuda/solo/fixed_sums.cuh"
 #include "cuda/solo/kernels.h"
 #include "cuda/solo/tiles.cuh"

@@ -1,5 +1,4 @@
-// Sums that blocks add to in any order. They are whole numbers, so the order does not change the result: a step that is run again gives the same
-// bits.
+// Sums that blocks add to in any order. They are integers, so the order does not change the result: a repeated step gives the same bits.
 #pragma once
 #include "cuda/raw.h"
 

@@ -1,5 +1,5 @@
-// Gates and up of one row, as staged_product.cu multiplies them, where x is still to be added to what the kernel before has summed up. Every
-// block adds it up itself, and the first one writes the sum.
+// Gates and up of one row, multiplied as in staged_product.cu, when the previous kernel's sums must still be added to x. Every block adds
+// them itself, and the first one writes the result.
 #include "cuda/norm_products.cuh"
 #include "cuda/solo/fixed_sums.cuh"
 #include "cuda/solo/kernels.h"

@@ -1,5 +1,5 @@
-// A step of one row with fewer kernels a layer: attention and the product after it are one (attention.cu), and the next product adds what that has
-// summed up to x (gates.cu).
+// A one-row step with fewer kernels per layer: attention and the product after it are one (attention.cu), and the next product adds their
+// sums to x (gates.cu).
 #pragma once
 #include "cuda/raw.h"
 

@@ -1,4 +1,4 @@
-// What a warp of attention.cu does with its one tile of keys and values, of a cache in bf16 or in 8 bits.
+// How a warp of attention.cu processes its one tile of keys and values, from a cache in bf16 or in 8 bits.
 #pragma once
 #include "cuda/attention/eight_bit_tile.cuh"
 

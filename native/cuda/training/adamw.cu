@@ -1,5 +1,5 @@
 // AdamW over many tensors in one launch, and the sum of their gradients' squares. The launch's arguments list the tensors; a block finds
-// its own by the number of its first block. An element's result depends on its own values alone.
+// its own from the number of each tensor's first block. An element's result depends only on its own values.
 #include "cuda/numbers.cuh"
 #include "cuda/training/kernels.h"
 

@@ -1,5 +1,5 @@
-// The heads of a fused projection in training: RMS norm and rotation of q and k in one pass, and backward in another, which also puts
-// the gradients of q, k and v side by side for the projection's product. LANES threads have one head; each has four pairs.
+// The heads of a fused projection in training: RMS norm and rotation of q and k in one pass; backward in another, which also writes the
+// gradients of q, k and v side by side for the projection's product. LANES threads share one head; each has four pairs.
 #include "cuda/training/columns.cuh"
 #include "cuda/training/kernels.h"
 

@@ -1,4 +1,4 @@
-// The kernels of a training step: norms, heads, SwiGLU, the optimiser. As raw.h, without libtorch.
+// The kernels of a training step: norms, heads, SwiGLU, the optimiser. Like raw.h, without libtorch.
 #pragma once
 #include "cuda/raw.h"
 

@@ -1,5 +1,5 @@
-// The parts of a fused projection's LoRA as two matrices in the model's numbers, in one launch: A below one another [R, K], and the B,
-// times their scales, as blocks of a matrix [M, R] that is zero elsewhere.
+// The parts of a fused projection's LoRA as two matrices in the model's dtype, in one launch: the A stacked [R, K], and the B, times their
+// scales, as blocks of a matrix [M, R] that is zero elsewhere.
 #include "cuda/numbers.cuh"
 #include "cuda/training/kernels.h"
 

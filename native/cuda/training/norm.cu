@@ -1,5 +1,5 @@
-// RMS norm of rows, forward and backward, each one pass over the memory. A row is held in the registers of `blockDim.x` threads, four
-// pieces of 16 bytes each; a block has `blockDim.y` rows at a time.
+// RMS norm of rows, forward and backward, each in one pass over the memory. A row is held in the registers of `blockDim.x` threads, in four
+// pieces of 16 bytes each; a block handles `blockDim.y` rows at a time.
 #include "cuda/training/columns.cuh"
 #include "cuda/training/kernels.h"
 

@@ -1,5 +1,5 @@
-// What only compute capability 9.0 (sm_90a) has: copies of tiles by tensor maps, also to several blocks at once, and products of
-// a warpgroup. Instructions as in instructions.cuh.
+// Features of compute capability 9.0 only (sm_90a): copies of tiles by tensor maps, also to several blocks at once, and warpgroup products.
+// Instructions as in instructions.cuh.
 #pragma once
 #include <cuda.h>
 

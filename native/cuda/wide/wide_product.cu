@@ -2,17 +2,18 @@
 // wider models).
 //
 // A block multiplies ROWS rows of x with COLUMNS rows of W on its multiprocessor's tensor cores, 64 rows by each warpgroup. Chunks of 64
-// inputs of both come into shared memory and stay there if all have room, or go round: a warp asks for those of W before the kernel that
-// computes x has ended, another one for those of x as soon as it has.
+// inputs of both are loaded into shared memory. They stay there if all fit, or else go through a ring: a warp requests those of W before
+// the kernel that computes x has ended, another one requests those of x as soon as it has.
 //
-// The bound is what the L2 cache delivers, 5 TB/s: 128 blocks that each read all of x would take 6 µs. So a cluster of blocks splits
-// the inputs SPLITS ways, and SHARERS blocks with the same inputs and other columns each ask for a part of x's chunk, which goes to
-// all of them. Every block adds the partial sums of some of the rows, always in the same order.
+// The bound is what the L2 cache delivers, 5 TB/s: 128 blocks that each read all of x would take 6 µs. So a cluster of blocks splits the
+// inputs SPLITS ways, and SHARERS blocks with the same inputs and other columns each request a part of x's chunk, which goes to all of
+// them. Every block adds the partial sums of some of the rows, always in the same order.
 //
-// A norm is part of the product before it: that writes x, x times the norm's weights, and its columns' share of each row's Σ x². The
-// product after it multiplies 1/√(mean x² + ε) in at the end.
+// A norm is part of the product before it: that product writes x, x times the norm's weights, and its columns' share of each row's Σ x².
+// The product after it multiplies by 1/√(mean x² + ε) at the end.
 //
-// A product brings the beginning of the next one's W into the L2 cache: a layer of 0.6B at 64, 128 and 256 rows takes 0.5, 1.0 and 0.4 µs less.
+// A product prefetches the beginning of the next one's W into the L2 cache: a layer of 0.6B at 64, 128 and 256 rows takes 0.5, 1.0 and 0.4
+// µs less.
 #include "cuda/wide/wide_product.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Last words of a rank whose store is lost inside libtorch. The client of 1.13 listens on a thread of its own, where a connection that is reset
-// while it reads is an exception that nobody catches.
+// Words the error of a rank that loses its store inside libtorch. The client of 1.13 listens on a thread of its own, and if a connection is
+// reset while it reads, nobody catches the exception.
 #pragma once
 #include <unistd.h>
 
@@ -24,7 +24,10 @@ inline bool saysConnectionLost(const std::exception_ptr& exception, std::string&
   }
 }
 
-/** Ends the process with a sentence where such an exception would end it by abort(); every other one ends it as before. */
+/**
+ * If such an exception is about to end the process by abort(), ends it with a readable message instead. Every other exception ends it as
+ * before.
+ */
 inline void speakWhenStoreIsLost() {
   static const std::terminate_handler before = std::get_terminate();
   std::set_terminate([] {

@@ -18,14 +18,14 @@ namespace attune {
 
 namespace {
 
-constexpr int64_t kLine = 16;  // elements of a cache line: no two ranks write to one
-constexpr int64_t kBlock = 4096;  // elements that stay in the L1 cache while they are added up
+constexpr int64_t kLine = 16;  // elements of a cache line, so that no two ranks write to the same one
+constexpr int64_t kBlock = 4096;  // elements that stay in the L1 cache while they are summed
 
 struct Part {
   int64_t begin, size;
 };
 
-/** The part of `count` elements that this rank adds up. */
+/** The part of `count` elements that this rank sums. */
 Part partOf(int64_t count, int rank, int ranks) {
   const int64_t each = ((count + ranks - 1) / ranks + kLine - 1) / kLine * kLine;
   const int64_t begin = std::min(count, rank * each);
@@ -52,12 +52,12 @@ std::string newName() {
 
 }  // namespace
 
-/** What a rank shows the others. The sums are apart from the numbers: they are read while the next sum's numbers are written. */
+/** What a rank shows the others. Sums and inputs are apart: the sums are read while the inputs of the next sum are written. */
 struct SharedMemory::Window {
   static constexpr int64_t kElements = int64_t{4} << 20;  // 16 MiB
-  /** Of the sum that is being made. */
+  /** Length of the current sum. */
   int64_t count;
-  /** Numbers for others to add up. */
+  /** The numbers that this rank contributes. */
   alignas(64) float given[kElements];
   /** The sums of this rank's part. */
   alignas(64) float sums[kElements / 2 + kLine];
@@ -71,7 +71,7 @@ void* mapped(int file, size_t bytes) {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-/** Memory without a name in any file system: it goes with the last process that has it open, however that ends. */
+/** Memory without a name in any file system: the system frees it when the last process that has it open ends, however it ends. */
 struct Made {
   int file = -1;
   void* memory = nullptr;
@@ -92,7 +92,7 @@ Made makeMemory(size_t bytes) {
   return {file, memory, letter.str()};
 }
 
-/** Another rank's memory, by its letter; null where it is not to be seen. Only what has the rank's own name is opened. */
+/** Another rank's memory, opened by its letter; null if it cannot be opened. Opens only what carries the rank's own name. */
 void* openMemory(const std::string& letter, size_t bytes) {
   std::istringstream text(letter);
   int64_t process = 0, number = 0;
@@ -142,8 +142,8 @@ void SharedMemory::addUp(float* values, int64_t count, const std::function<void(
     addUpWindow(values + begin, std::min(Window::kElements, count - begin), meet);
 }
 
-// Each rank adds up one part, and writes to its own window only. `given` is read between the two meetings, `sums` between the second
-// and the next sum's first, so that the next sum may begin at once.
+// Each rank sums one part and writes only to its own window. `given` is read between the two meetings. `sums` is read between the second
+// meeting and the first one of the next sum, so the next sum may begin at once.
 void SharedMemory::addUpWindow(float* values, int64_t count, const std::function<void()>& meet) {
   const int ranks = static_cast<int>(windows_.size());
   Window& own = *windows_[static_cast<size_t>(rank_)];

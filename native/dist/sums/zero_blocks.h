@@ -1,5 +1,5 @@
-// The blocks of a long tensor in which any number is not zero. The gradient of an embedding has rows for the tokens of the step and
-// zeros elsewhere: what is zero on every rank need not be added up.
+// The blocks of a long tensor that hold any nonzero number. The gradient of an embedding has rows for the step's tokens and zeros
+// elsewhere: what is zero on every rank need not be summed.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,12 +11,12 @@ class NonZeroBlocks {
   static constexpr int64_t kBlock = 256;
 
   NonZeroBlocks(float* values, int64_t count);
-  /** A byte for each block: 1 where it is not all zero. To be combined over the ranks by their maximum. */
+  /** A byte per block: 1 if any number in it is nonzero. Ranks combine masks by their maximum. */
   std::vector<uint8_t>& mask() { return mask_; }
 
-  /** Elements of all blocks that are not zero. */
+  /** Elements of all nonzero blocks. */
   int64_t packedCount() const;
-  /** Copies those to a row of their own, and back. */
+  /** Copies the nonzero blocks to a contiguous row, and back. */
   void pack(float* packed) const;
   void unpack(const float* packed) const;
 

@@ -1,6 +1,6 @@
-// Checks that libtorch leaves out in its operators over lists of tensors. All of them index every list by the length of the first,
-// and not all compare the lengths. The fused optimisers also index the memory of the tensors at one place of the lists by the size of
-// the first of them, whatever the shapes and strides of the others, and read one float of each step count.
+// Checks that libtorch omits in its operators over lists of tensors. All of them index every list by the length of the first, and not all
+// compare the lengths. The fused optimisers also index all tensors at one place of the lists by the size of the first one, whatever the
+// others' shapes and strides, and read one float of each step count.
 #include "door/checks/in_step.h"
 
 #include <ATen/ATen.h>

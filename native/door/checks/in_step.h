@@ -6,10 +6,10 @@
 
 namespace attune {
 
-/** Whether an operator is one of those, by its full name. */
+/** Whether an operator, given by its full name, is one of those. */
 bool walksInStep(const std::string& name);
 
-/** Throws where the lists do not match. `stack` holds the arguments in the schema's order. */
+/** Throws if the lists do not match. `stack` holds the arguments in the schema's order. */
 void checkInStep(const c10::FunctionSchema& schema, const torch::jit::Stack& stack);
 
 }  // namespace attune

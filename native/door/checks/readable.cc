@@ -6,7 +6,7 @@ namespace attune {
 
 bool hasMemory(const at::Tensor& tensor) {
   if (!tensor.has_storage() || tensor.storage().nbytes() != 0 || tensor.numel() == 0) return true;
-  return tensor._is_zerotensor();  // libtorch's lazy zeros have no memory either, and its operators know them
+  return tensor._is_zerotensor();  // libtorch's lazy zeros have no memory either, but its operators handle them
 }
 
 const at::Tensor& toReadable(napi_env env, napi_value value) {

@@ -1,5 +1,5 @@
-// repeat_interleave with a tensor of counts: libtorch makes room for their sum and then writes one after the other, so that a negative count
-// behind a positive one makes it write beyond.
+// repeat_interleave with a tensor of counts: libtorch allocates their sum and then writes the repeats one after the other, so a negative
+// count after a positive one makes it write out of bounds.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -8,7 +8,7 @@ namespace attune {
 /** Whether an operator takes such counts. */
 bool takesRepeats(const c10::FunctionSchema& schema);
 
-/** Throws where a count is negative. `stack` holds the arguments in the schema's order. */
+/** Throws if a count is negative. `stack` holds the arguments in the schema's order. */
 void checkRepeats(const c10::FunctionSchema& schema, const torch::jit::Stack& stack);
 
 }  // namespace attune

@@ -18,7 +18,7 @@ napi_value give(napi_env, double* frame, at::Tensor&& result) {
   return nullptr;
 }
 
-/** In place: the caller holds the result already. */
+/** In place: the caller already holds the result. */
 napi_value give(napi_env, double* frame, at::Tensor&) {
   settle(frame, Outcome::returned);
   return nullptr;
@@ -38,7 +38,7 @@ napi_value give(napi_env env, double* frame, std::tuple<Each...>&& results) {
   return std::apply([&](auto&... each) { return arrayOf(env, {fromTensor(env, std::move(each))...}); }, results);
 }
 
-// The schema's word for what a C++ function returns.
+// The schema's name for a C++ return type.
 template <typename R>
 struct Returned;
 template <>
@@ -122,7 +122,7 @@ using Tensors = std::vector<T>;
 template <typename P>
 using Maybe = c10::optional<P>;
 
-// Those of the operators that src/ calls, on libtorch 1.13 and on 2.x, where more sizes are symbolic.
+// The signatures of the operators that src/ calls, on libtorch 1.13 and on 2.x, where more sizes are symbolic.
 using InUse = Signatures<
     // element by element
     T(In), T(In, In), T(In, Number), T(In, In, Number), T(In, Number, Number), T(In, NumberOrNone, NumberOrNone), T(In, In, In),
@@ -152,7 +152,7 @@ using InUse = Signatures<
     T(In, Sizes, InOrNone, InOrNone, double, bool), Pair(In, In, In, double, Int, bool),
     T(In, In, In, Ints, double, Int, InOrNone, double, Ints)>;
 
-/** The direct call for one signature, where the schema has it and libtorch has registered the operator with it. */
+/** The direct call for one signature, if the schema has it and libtorch has registered the operator with it. */
 template <typename F>
 std::unique_ptr<const DirectCall> withSignature(const c10::OperatorHandle& handle, const std::vector<Argument>& arguments) {
   if (!Direct<F>::fits(handle.schema(), arguments)) return nullptr;

@@ -1,5 +1,5 @@
 // Arguments in memory that JavaScript and C++ share, instead of one Node-API call for each. JavaScript (src/tensor/frame.ts) writes
-// doubles: the operator's id, the number of arguments, then for each argument its tag and its value, or the tag, a length and that many
+// doubles: the operator's id, the number of arguments, then for each argument its tag and its value, or its tag, a length and that many
 // values. A tensor is its handle. The result comes back in the first double.
 #pragma once
 #include <cstddef>
@@ -9,16 +9,16 @@ namespace attune {
 
 constexpr size_t kFrameLength = 512;
 
-/** The frame's memory belongs to the JavaScript thread that has given it, and goes with it. */
+/** The frame's memory belongs to the JavaScript thread that provided it, and goes with it. */
 void forgetFrame();
 
-/** What JavaScript has given; `malformed` is what it never writes. */
+/** The kind of an argument; JavaScript never writes `malformed`. */
 enum class Tag : uint8_t { absent, none, number, boolean, tensor, numbers, tensors, dtype, device, malformed };
 
-/** What the first double says after a call, where it is no handle. */
+/** The meaning of the first double after a call, if it is not a handle. */
 enum class Outcome : int { null = -1, declined = -2, returned = -3 };
 
-/** One argument as JavaScript has written it. */
+/** One argument as JavaScript wrote it. */
 struct Entry {
   Tag tag = Tag::absent;
   const double* values = nullptr;
@@ -26,7 +26,7 @@ struct Entry {
   double value() const { return *values; }
 };
 
-/** Goes through the arguments of a frame. What lies behind the last one is absent. */
+/** Iterates over the arguments of a frame. Arguments after the last one are absent. */
 class Entries {
  public:
   explicit Entries(const double* frame) : at_(frame + 2), end_(frame + kFrameLength), left_(static_cast<int>(frame[1])) {}
@@ -47,7 +47,7 @@ class Entries {
     at_ += 2 + count;
     return entry;
   }
-  /** How many arguments were given and not yet read. */
+  /** How many arguments have not been read yet. */
   int left() const { return left_; }
 
  private:

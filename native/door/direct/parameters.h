@@ -1,6 +1,6 @@
-// The parameters of C++ signatures, each read from one entry of a frame. `read` returns false for whatever is not plainly what the
-// schema says: a wrong kind, a freed tensor, an integer with a fraction. The operator is then called boxed, whose conversions
-// (dispatch.cc) accept it or say what is wrong. `type` is the schema's word for the C++ type.
+// The parameters of C++ signatures, each read from one entry of a frame. `read` returns false for anything that does not plainly match the
+// schema: a wrong kind, a freed tensor, an integer with a fraction. The operator is then called boxed, whose conversions (dispatch.cc)
+// accept it or word the error. `type` is the schema's name for the C++ type.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/IListRef.h>
@@ -22,7 +22,7 @@
 
 namespace attune {
 
-/** The tensor of a handle where an operator can read it as it is; null where the boxed call has to look closer. */
+/** The handle's tensor if an operator can read it directly; null if the boxed call has to look closer. */
 inline const at::Tensor* plainTensor(double handle) {
   const at::Tensor* tensor = findTensor(handle);
   return tensor != nullptr && tensor->numel() != 0 && hasMemory(*tensor) ? tensor : nullptr;
@@ -34,7 +34,7 @@ inline bool asInteger(double number, int64_t& out) {
   return true;
 }
 
-/** The schema's default, where the argument is absent and has one other than None. */
+/** The schema's default, if the argument is absent and its default is not None. */
 inline const c10::IValue* defaultOf(const Entry& entry, const Argument& argument) {
   return entry.tag == Tag::absent && argument.fallback && !argument.fallback->isNone() ? argument.fallback.get() : nullptr;
 }
@@ -54,7 +54,7 @@ struct Parameter<const at::Tensor&> {
   const at::Tensor& value() const { return *tensor; }
 };
 
-/** Owns its tensor: an operator that writes may put another one there. */
+/** Owns its tensor, because an operator that writes may replace it. */
 template <>
 struct Parameter<at::Tensor> {
   static std::string type() { return "Tensor"; }
@@ -153,7 +153,7 @@ struct Parameter<at::Scalar> {
 template <>
 struct Parameter<const at::Scalar&> : Parameter<at::Scalar> {};
 
-// By number in the schema; JavaScript gives dtypes and devices by name, which frame.ts replaces by their numbers.
+// A number in the schema. JavaScript gives dtypes and devices by name, and frame.ts replaces the names by their numbers.
 template <typename E>
 struct Enumeration {
   static constexpr bool written = false;
@@ -189,7 +189,7 @@ struct Parameter<at::MemoryFormat> : Enumeration<at::MemoryFormat> {
   static std::string type() { return "MemoryFormat"; }
 };
 
-/** −2 is the CPU, −1 the current CUDA device, else that of the number. */
+/** −2 is the CPU, −1 the current CUDA device, else the CUDA device with that number. */
 template <>
 struct Parameter<at::Device> {
   static std::string type() { return "Device"; }
@@ -204,7 +204,7 @@ struct Parameter<at::Device> {
   at::Device value() const { return device; }
 };
 
-/** Can only be left out. */
+/** Can only be omitted. */
 template <>
 struct Parameter<at::Generator> {
   static std::string type() { return "Generator"; }
@@ -275,7 +275,7 @@ struct Parameter<const at::ITensorListRef&> : Parameter<at::TensorList> {
   }
 };
 
-/** A parameter that may be left out, as libtorch's type `Optional` of it. */
+/** A parameter that may be omitted; `Optional` is libtorch's type for it. */
 template <typename P, typename Optional>
 struct OptionalParameter {
   static std::string type() { return Parameter<P>::type() + "?"; }
@@ -299,7 +299,7 @@ struct Parameter<const c10::optional<P>&> : Parameter<c10::optional<P>> {};
 template <>
 struct Parameter<at::OptionalIntArrayRef> : OptionalParameter<c10::IntArrayRef, at::OptionalIntArrayRef> {};
 
-/** The list of `x[rows, :, columns]`, null where a dimension is not indexed. */
+/** The list of `x[rows, :, columns]`, with null for a dimension that is not indexed. */
 template <>
 struct Parameter<const c10::List<c10::optional<at::Tensor>>&> {
   static std::string type() { return "Tensor?[]"; }

@@ -1,10 +1,11 @@
-// attune::sample_advance_(logits[B, V], the rows' sampling rules, last[B], positions[B], limits[B], slots[B], turns[B], idle_slot, ids[N, S],
+// attune::sample_advance_(logits[B, V], the rows' sampling rules, last[B], positions[B], limits[B], slots[B], turns[B], idle_slot, ids[N,
+// S],
 // logp[N, S], kept[N, S]), S ≥ B
 //
-// The end of a step of rows that go on by themselves (src/models/generate/graph.ts): draws each row's next token as attune::sample
-// does, with the position after the row's own as its counter; stores it in `ids`, `logp` and `kept` at the row's turn, which becomes
-// the next one (after N − 1 comes 0); makes it the row's last token; and moves the row one position on. A row that reaches its limit
-// is done and becomes idle at once: it goes to position 0 of the idle slot and stays there, so that nothing reads its keys again.
+// The end of a step of rows that advance by themselves (src/models/generate/graph.ts). It draws each row's next token as attune::sample
+// does, with the position after the row's own as its counter. It stores the draw in `ids`, `logp` and `kept` at the row's turn, and
+// advances the turn (after N − 1 comes 0). The token becomes the row's last token, and the row moves one position on. A row that reaches
+// its limit is done and becomes idle at once: it goes to position 0 of the idle slot and stays there, so that nothing reads its keys again.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 

@@ -3,7 +3,7 @@
 //
 // With scales [N, G, L] of keys and of values, the cache is in 8 bits (cache/layer.h).
 // The cache lies in N blocks of L positions: position p of a slot is p % L of the block tables[slot, p / L].
-// One new token per row: its k and v are written to its slot of the cache at its position, and its query attends to the slot up to
+// Each row has one new token: its k and v are written to its slot of the cache at its position, and its query attends to the slot up to
 // that position. Rows are independent, so a row's result does not depend on the others in the batch.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -24,7 +24,7 @@ struct Sizes {
   int64_t rows, heads, groups, size, length;
 };
 
-// With ATen operators, for devices without a kernel of ours: each slot's whole cache, with positions that are not seen masked out.
+// With ATen operators, for devices without our kernel: each slot's whole cache, with unseen positions masked out.
 Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, CacheLayer& cache, const Tensor& tables, const Tensor& slots,
                       const Tensor& positions, const Tensor& bias, const Sizes& n, double scale, int64_t window) {
   const Tensor blocks = tables.index_select(0, slots).to(at::kLong);  // [B, W]
@@ -53,7 +53,7 @@ Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, CacheLa
   if (window > 0) hidden = hidden.logical_or(place.unsqueeze(0).le(position - window));
   scores = scores.masked_fill(hidden.view({n.rows, 1, 1, n.length}), -INFINITY);
   const Tensor weights = at::softmax(scores, -1).to(q.scalar_type());
-  // what is hidden may be another row's, and infinite: 0 · ∞ is not 0
+  // hidden values may be another row's, and infinite: 0 · ∞ is not 0
   const Tensor cachedValues = seen(cache.values, cache.valueScales).masked_fill(hidden.view({n.rows, n.length, 1, 1}), 0);
   return at::matmul(weights, cachedValues.permute({0, 2, 1, 3})).reshape({n.rows, n.heads, n.size});
 }

@@ -1,9 +1,9 @@
 // attune::decode_fused(qkv[B, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, tables, slots, positions,
 //                      heads, scale, window, key_scales?, value_scales?) -> [B, H, D]
 //
-// Attention of a decoding step, starting from the fused projection: norm and rotation of q and k, writing k and v to the cache,
-// attention. It is one kernel on CUDA and one pass over the rows on the CPU, instead of nine operators. The plan's step
-// (step.cc) uses it for every layer, the general path (src/models/generate/decoding.ts) where `decode_fused_fits`.
+// Attention of a decoding step, starting from the fused projection: norm and rotation of q and k, writing k and v to the cache, attention.
+// It is one kernel on CUDA and one pass over the rows on the CPU, instead of nine operators. The plan's step (step.cc) uses it for every
+// layer, and so does the general path (src/models/generate/decoding.ts) if `decode_fused_fits`.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <torch/library.h>

@@ -14,12 +14,12 @@ struct FusedAttention {
   int64_t heads = 0;
   double scale = 1;
   int64_t window = 0;
-  int64_t spareSlot = -1;  // rows in it at position 0 are idle: their results may be anything
-  bool isNarrow = false;  // of a model whose products take little shared memory (cuda/staged_product.cu)
-  bool isAlone = false;  // between products that take all of a multiprocessor's (cuda/narrow/narrow_product.cu)
+  int64_t spareSlot = -1;  // rows at position 0 of this slot are idle: their results may be anything
+  bool isNarrow = false;  // for models whose products take little shared memory (cuda/staged_product.cu)
+  bool isAlone = false;  // between products that take all of a multiprocessor's shared memory (cuda/narrow/narrow_product.cu)
 };
 
-/** Checks the table of the cache's blocks, [slots, blocks of a slot at most]. */
+/** Checks the table of the cache's blocks: [slots, most blocks of a slot]. */
 void checkTables(const at::Tensor& tables);
 
 /** [B, H, D]; the cache is written to. */

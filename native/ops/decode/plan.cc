@@ -1,6 +1,8 @@
-// attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 where our kernels do not support the
-// model's dtype, device or layout. attune::decode_plan_takes(plan, rows), attune::decode_plan_gains(plan, rows): by copies of its plain matrices in fewer bits,
-// attune::decode_plan_free(plan).
+// attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 if our kernels do not support the model's dtype,
+// device or layout.
+// attune::decode_plan_takes(plan, rows)
+// attune::decode_plan_gains(plan, rows): by copies of its plain matrices in fewer bits
+// attune::decode_plan_free(plan)
 #include "ops/decode/plan.h"
 
 #include <ATen/ATen.h>
@@ -25,7 +27,7 @@ namespace {
 using at::Tensor;
 using Names = c10::List<std::string>;
 
-// The parts by name. A part that nobody asked for is an error: its name is misspelt.
+// The parts by name. A part that was never read is an error: its name is misspelt.
 class Parts {
  public:
   Parts(const Names& names, at::TensorList tensors, const Names& settingNames, c10::ArrayRef<double> settings) {
@@ -34,7 +36,7 @@ class Parts {
     for (size_t i = 0; i < settingNames.size(); i++) settings_[settingNames.get(i)] = settings[i];
   }
 
-  /** Undefined where it is not there. */
+  /** Undefined if there is no such part. */
   Tensor optional(const std::string& name) {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return {};
@@ -161,8 +163,8 @@ void check(const DecodePlan& plan) {
   for (const LayerPlan& layer : plan.layers) checkLayer(plan, layer);
 }
 
-// Whether all tensors are contiguous, on one device and, except the rope tables and quantised matrices, of the embedding's dtype. Kernels read the weights
-// in place: a copy would not see them change in training.
+// Whether all tensors are contiguous, on one device and, except the rope tables and quantised matrices, of the embedding's dtype. Kernels
+// read the weights in place: a copy would not follow them in training.
 bool isUniform(const DecodePlan& plan) {
   const auto fits = [&](const Tensor& tensor) {
     return !tensor.defined() ||
@@ -258,7 +260,8 @@ bool DecodePlan::takes(int64_t rows) const {
   }
 #ifdef ATTUNE_KERNELS
   const auto dtype = embedding.scalar_type();
-  // a plain matrix that ours does not take is left to libtorch (step.cc); quantised ones have only our kernels, and those only bf16
+  // libtorch multiplies plain matrices that our kernels do not support (step.cc); quantised ones have only our kernels, and those take only
+  // bf16
   const auto fits = [&](const Linear& linear) {
     return !linear.quantised || (dtype == at::kBFloat16 && cudaQuantisedFits(*linear.quantised, rows));
   };

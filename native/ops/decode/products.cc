@@ -13,7 +13,7 @@ namespace attune {
 
 using at::Tensor;
 
-// As rmsNorm in src/tensor/functional.ts: our kernel, or libtorch's fused operator where there is one.
+// As rmsNorm in src/tensor/functional.ts: our kernel, or libtorch's fused operator if there is one.
 Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
   if (cudaNormFits(x)) return cudaNorm(x, {}, weight, eps).y;
   static const auto fused = c10::Dispatcher::singleton().findSchema({"aten::_fused_rms_norm", ""});
@@ -29,7 +29,7 @@ Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
 
 namespace {
 
-// By libtorch. The norm and SwiGLU are kernels of their own.
+// By libtorch. The norm and SwiGLU are separate kernels.
 void multiplyByLibrary(const FewRowsProduct& given, Tensor& y) {
   const Tensor& bias = given.bias;
   const Tensor turned = given.weight.t(), x = given.norm.defined() ? normedCuda(given.x, given.norm, given.eps) : given.x;
@@ -70,7 +70,7 @@ struct PreparedKernels {
 
 namespace {
 
-/** Null where there are none for this product. `isWide`: those of wide_product.cu, if it has some. */
+/** Null if there are none for this product. `isWide`: prefer those of wide_product.cu. */
 const PreparedKernels* kernelsFor(const Linear& linear, const Tensor& x, const WideProductArgs& args, bool isWide) {
   static constexpr PreparedKernels kAll[] = {{wideProductFits, wideProductParts, launchWideProduct},
                                              {narrowProductFits, narrowProductParts, launchNarrowProduct}};
@@ -80,7 +80,7 @@ const PreparedKernels* kernelsFor(const Linear& linear, const Tensor& x, const W
   return nullptr;
 }
 
-/** Their product, without a norm. */
+/** The arguments of the product, without a norm. */
 WideProductArgs argumentsOf(const Linear& linear, int64_t rows, bool gated, bool add) {
   WideProductArgs args{};
   args.weight = linear.weight.data_ptr();
@@ -101,7 +101,7 @@ WideProductArgs argumentsOf(const Linear& linear, const Tensor& x, bool gated, b
   return args;
 }
 
-/** Launches with the product that follows, where that is one of wide_product.cu. */
+/** Launches together with the following product, if that is one of wide_product.cu. */
 void launchBefore(const Following& then, const PreparedKernels& kernels, WideProductArgs& args, const Tensor& x, cudaStream_t stream) {
   WideProductArgs next{};
   if (then.linear != nullptr && !then.linear->quantised && then.linear->weight.scalar_type() == x.scalar_type()) {
@@ -123,7 +123,7 @@ bool wideProductsTake(const DecodePlan& plan, int64_t rows) {
   return fits(layer.qkv, false, false) && fits(layer.out, false, true) && fits(layer.up, true, false) && fits(layer.down, false, true);
 }
 
-// narrow_product.cu, which takes as few rows, prepares norms in another way: one kind of kernels takes all of a layer's products
+// narrow_product.cu, which takes as few rows, prepares norms differently: all of a layer's products use the same kind of kernels
 StepProducts::StepProducts(const DecodePlan& plan, Tensor& x)
     : plan_(plan), x_(x), isWide_(x.size(0) > 32 || wideProductsTake(plan, x.size(0))) {}
 

@@ -1,9 +1,9 @@
 // attune::prompt_fused(qkv[N, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, tables, slots, positions,
 //                      heads, scale, window, key_scales?, value_scales?) -> [N, H, D]
 //
-// Attention of prompts' tokens, each a row with its slot and position: what decode_fused gives for them one after the other, in the
-// order of their positions. The rows of a prompt are neighbours, so that a kernel reads a key once for several of them. Without
-// such a kernel, and on the CPU, it is decode_fused row by row.
+// Attention of prompts' tokens, each a row with its slot and position: the results of decode_fused for them one after the other, in the
+// order of their positions. A prompt's rows are neighbours, so a kernel reads a key once for several of them. Without such a kernel, and on
+// the CPU, it is decode_fused row by row.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -31,7 +31,7 @@ bool kernelFits(const Tensor& x, int64_t headSize) {
   return promptAttentionFits(x.scalar_type() == at::kHalf ? Kind::Float16 : Kind::BFloat16, headSize);
 }
 
-// More blocks for few rows: the keys are dealt to them.
+// Few rows get more blocks: the keys are divided among them.
 int64_t splitsFor(int64_t rows) { return rows <= 64 ? 3 : rows <= 128 ? 2 : 1; }
 
 Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWeight, double eps, const Tensor& cosines, const Tensor& sines,

@@ -1,12 +1,12 @@
 // attune::sample(logits[B, V], temperature[B], top_k[B], top_p[B], min_p[B], seeds[B], counters[B]) -> (ids[B], logp[B], kept[B])
 //
-// Per row, in Hugging Face's order: temperature, then the k likeliest tokens (0 = all), then the fewest that hold p of the remaining
-// mass (1 = all), then those with at least min_p of the likeliest one's probability. One uniform number per (seed, counter) picks
-// among the rest. Temperature 0 is the argmax, as is one below 1e-5 (sample.h). logp is over the whole vocabulary at the temperature
-// (1 for argmax), which is what the trainer computes; the cuts do not change it. kept is the share of the probability mass that the cuts
-// leave (1 without cuts and for argmax), so that logp − log kept is the log-probability under the truncated, renormalised distribution.
+// Per row, in Hugging Face's order: temperature, then the k likeliest tokens (0 = all), then the fewest that hold p of the remaining mass
+// (1 = all), then those with at least min_p of the likeliest one's probability. One uniform number per (seed, counter) picks among the
+// rest. Temperature 0 is the argmax, as is one below 1e-5 (sample.h). logp is over the whole vocabulary at the temperature (1 for argmax),
+// which is what the trainer computes; the cuts do not change it. kept is the share of the probability mass that the cuts leave (1 without
+// cuts and for argmax), so that logp − log kept is the log-probability under the truncated, renormalised distribution.
 //
-// A logit that is NaN has no weight: its token is not drawn. Its row's logp is NaN, and where no token has a weight, the token is 0.
+// A NaN logit has no weight: its token is not drawn. Its row's logp is NaN, and if no token has a weight, the token is 0.
 //
 // A cut is a threshold on e^(z − max); tokens at the threshold stay. Nothing is sorted: thresholds are found by bisection, which for a
 // large vocabulary starts near an estimate from a part of it.
@@ -51,10 +51,10 @@ int32_t toBits(float value) {
   return bits;
 }
 
-constexpr int64_t kRun = 1024;  // numbers that are summed in f32; the sums of runs are in f64
-constexpr int64_t kRunsWorth = 2;  // that are worth a thread
+constexpr int64_t kRun = 1024;  // numbers summed in f32; the sums of runs are in f64
+constexpr int64_t kRunsWorth = 2;  // runs that justify a thread
 
-// Σ w (or how many) over w ≥ cut.
+// Σ w (or the count) over w ≥ cut.
 double measure(const float* weights, int64_t count, float cut, bool byMass) {
   double total = 0;
   for (int64_t start = 0; start < count; start += kRun) {
@@ -75,10 +75,10 @@ double measure(const float* weights, int64_t count, float cut, bool byMass) {
 constexpr float kAll = 2.0f;  // above every weight
 
 struct Search {
-  std::vector<float> room;  // starts with the candidates, the weights in [floor, ceiling)
+  std::vector<float> room;  // begins with the candidates, the weights in [floor, ceiling)
   int64_t count = 0;  // of the candidates
   float floor, ceiling;
-  double above;  // the measure of all from the ceiling on
+  double above;  // the measure of all weights from the ceiling on
   std::vector<double> runs;  // after the last narrowing by mass: per run, the mass from the ceiling on,
   std::vector<int64_t> ends;  // and how many candidates there were at its end
   std::vector<float> band;
@@ -101,7 +101,7 @@ struct Packing {
 constexpr Packing kPacking;
 #endif
 
-// Copies the weights of a run in [floor, ceiling) to `out`, which may be `from`; returns how many, and sums those from the ceiling on.
+// Copies the weights of a run in [floor, ceiling) to `out`, which may be `from`. Returns their count, and sums those from the ceiling on.
 // Without branches, which would be mispredicted.
 int64_t select(const float* from, int64_t count, float floor, float ceiling, float* out, float& above) {
   int64_t kept = 0, i = 0;
@@ -149,8 +149,8 @@ void narrow(Search& search, const float* from, int64_t count, float floor, float
 
 double candidateMass(const Search& search) { return measure(search.room.data(), search.count, 0.0f, true); }
 
-// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered like their bits, so it is
-// found by bisecting the range of bit patterns, down to a width of `precision`. Candidates outside the range are dropped now and then.
+// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered like their bits, so it is found by
+// bisecting the range of bit patterns, down to a width of `precision`. Candidates outside the range are dropped now and then.
 float threshold(Search& search, double wanted, bool byMass, int32_t precision = 1) {
   int32_t low = toBits(search.floor), high = toBits(std::min(search.ceiling, 1.0f)) + 1;
   for (int halvings = 1; high - low > precision && search.count > 0; halvings++) {
@@ -164,9 +164,9 @@ float threshold(Search& search, double wanted, bool byMass, int32_t precision = 
   return fromBits(low);
 }
 
-// The threshold by mass among all tokens. Tokens below the floor hold too little mass to matter. For a large vocabulary a part of it
-// gives an estimate, and only weights near the estimate are searched; if it was wrong, those on the correct side of it. `runs` becomes
-// the mass from the threshold on in each run of tokens, or empty where that was not computed.
+// The threshold by mass among all tokens. Tokens below the floor hold too little mass to matter. For a large vocabulary a part of it gives
+// an estimate, and only weights near the estimate are searched; if it was wrong, the weights on the correct side of it are. `runs` becomes
+// the mass from the threshold on in each run of tokens, or empty if that was not computed.
 float massThreshold(const float* weights, int64_t size, double whole, double wanted, Search& search, std::vector<double>& runs) {
   constexpr int64_t kLarge = 8192, kPiece = 64, kStep = 1024;
   const float floor = static_cast<float>(std::max(0.5 * (whole - wanted) / static_cast<double>(size), 1e-37));
@@ -218,10 +218,10 @@ int64_t pick(const float* weights, int64_t size, float cut, double u, const std:
       if (reached > target) return id;
     }
   }
-  return id;  // by rounding the target was just beyond the last token
+  return id;  // by rounding, the target was just beyond the last token
 }
 
-// Writes result(start, count) of each run of `size` numbers to `out`; the runs are dealt to threads.
+// Writes result(start, count) of each run of `size` numbers to `out`. The runs are divided among threads.
 template <typename Result>
 void eachRun(int64_t size, std::vector<float>& out, const Result& result) {
   out.resize((size + kRun - 1) / kRun);
@@ -230,7 +230,7 @@ void eachRun(int64_t size, std::vector<float>& out, const Result& result) {
   });
 }
 
-// The first token with the largest logit, which is the largest of a run's; 0 where no token is possible.
+// The first token with the largest logit; `peaks` are the runs' maxima. 0 if no token is possible.
 int64_t likeliest(const float* logits, int64_t size, const std::vector<float>& peaks, float peak) {
   int64_t id = 0;
   if (!(peak > -std::numeric_limits<float>::infinity())) return id;
@@ -239,7 +239,7 @@ int64_t likeliest(const float* logits, int64_t size, const std::vector<float>& p
   return id;
 }
 
-// The sum of the weights, of which those that are NaN become 0.
+// Sets NaN weights to 0, and returns the sum.
 double dropNaN(std::vector<float>& weights, int64_t size) {
   double total = 0;
   for (int64_t i = 0; i < size; i++) {
@@ -249,7 +249,7 @@ double dropNaN(std::vector<float>& weights, int64_t size) {
   return total;
 }
 
-// libtorch's `to` takes one thread for the logits of a row.
+// libtorch's `to` uses only one thread for the logits of a row.
 Tensor asFloats(const Tensor& logits) {
   if (!logits.device().is_cpu() || logits.scalar_type() != at::kBFloat16) return logits.to(at::kFloat);
   Tensor out = at::empty(logits.sizes(), logits.options().dtype(at::kFloat));
@@ -308,9 +308,9 @@ void sampleRows(const Tensor& logits, const SamplingRule& rule, const Tensor& co
   float *logp = out.logp.data_ptr<float>(), *kept = out.kept.data_ptr<float>();
   const float *temperature = rule.temperature.data_ptr<float>(), *topP = rule.topP.data_ptr<float>(), *minP = rule.minP.data_ptr<float>();
   const int64_t *topK = rule.topK.data_ptr<int64_t>(), *seeds = rule.seeds.data_ptr<int64_t>();
-  // one row is dealt to threads by its runs instead
+  // a single row is divided among threads by its runs instead
   deal(rows, 1, [&](int64_t begin, int64_t end) {
-    static thread_local std::vector<float> weights;  // kept: fresh memory would cost more than the draw
+    static thread_local std::vector<float> weights;  // kept between calls: fresh memory would cost more than the draw
     if (static_cast<int64_t>(weights.size()) < size) weights.resize(size);
     Search search;
     for (int64_t row = begin; row < end; row++)
@@ -352,7 +352,7 @@ Drawn sample(const Tensor& logits, const SamplingRule& rule, const Tensor& count
     return out;
   }
 #endif
-  // no kernel of ours on this device: computed on the CPU
+  // no kernel of ours for this device: computed on the CPU
   const SamplingRule here{rule.temperature.cpu(), rule.topK.cpu(), rule.topP.cpu(), rule.minP.cpu(), rule.seeds.cpu()};
   const Drawn drawn = sample(z.cpu(), here, counters.cpu());
   const at::Device device = logits.device();

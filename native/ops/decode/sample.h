@@ -1,4 +1,4 @@
-// What the CPU and CUDA samplers share: which temperatures take the likeliest token, and the uniform number that a token gets.
+// What the CPU and CUDA samplers share: which temperatures take the likeliest token, and the uniform number of a token.
 #pragma once
 #include <cstdint>
 
@@ -10,14 +10,17 @@
 
 namespace attune {
 
-/** Below it a row's token is the likeliest one: e^(z/T) would leave the range of f32. Its log-probability is at this temperature, or at 1 for 0. */
+/**
+ * Below this temperature a row takes its likeliest token, since e^(z/T) would leave the range of f32. The log-probability is at the row's
+ * temperature, or at 1 for temperature 0.
+ */
 constexpr float kLeastTemperature = 1e-5f;
 ATTUNE_BOTH inline float inverseOf(float temperature) {
   return temperature > 0 ? 1.0f / (temperature < kLeastTemperature ? kLeastTemperature : temperature) : 1.0f;
 }
 
-// A uniform number in [0, 1) out of (seed, counter) alone (splitmix64's finaliser, Steele et al. 2014), so that a request's
-// tokens depend on its seed and never on its neighbours in the batch.
+// A uniform number in [0, 1) from (seed, counter) alone (splitmix64's finaliser, Steele et al. 2014), so that a request's tokens depend on
+// its seed and never on its neighbours in the batch.
 ATTUNE_BOTH inline double uniformAt(int64_t seed, int64_t counter) {
   uint64_t x =
       static_cast<uint64_t>(seed) * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(counter) * 0xD1B54A32D192ED03ull + 0x8CB92BA72F3D8DD7ull;

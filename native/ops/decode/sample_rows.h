@@ -9,12 +9,12 @@ struct SamplingRule {
   at::Tensor temperature, topK, topP, minP, seeds;
 };
 
-/** One entry per row: the token, its log-probability over the whole vocabulary, the share of the mass that the cuts left. */
+/** One entry per row: the token, its log-probability over the whole vocabulary, the share of the mass left by the cuts. */
 struct Drawn {
   at::Tensor ids, logp, kept;
 };
 
-/** Rows that go on by themselves (advance.cc), one entry per row. */
+/** Rows that advance by themselves (advance.cc), one entry per row. */
 struct GoingRows {
   at::Tensor last, positions, limits, slots, turns;
   int64_t idleSlot;

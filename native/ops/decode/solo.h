@@ -1,4 +1,4 @@
-// Layers of a step of one row of which attention and the output projection are one kernel (cuda/solo/).
+// Layers of a one-row step in which attention and the output projection are one kernel (cuda/solo/).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,21 +8,23 @@
 namespace attune {
 
 #ifdef ATTUNE_KERNELS
-/** The sums of the output projections. A layer adds to one of two sets and clears the other one, which the layer before it has read. */
+/**
+ * The sums of the output projections. A layer adds to one of two sets and clears the other one, which the layer before it has already read.
+ */
 class SoloLayers {
  public:
   SoloLayers(const DecodePlan& plan, int64_t rows);
 
-  /** The embedding's rows at the ids; the sums become zero. */
+  /** The embedding's rows for the ids; clears the sums. */
   at::Tensor gather(const at::Tensor& ids);
-  /** x += out(attention), and SwiGLU(up(norm(x))), which it returns; undefined, and nothing done, where other kernels are to do it. */
+  /** x += out(attention). Returns SwiGLU(up(norm(x))), or undefined without doing anything if other kernels should do it. */
   at::Tensor attend(const FusedAttention& attention, const LayerPlan& layer, at::Tensor& x);
 
  private:
   const DecodePlan& plan_;
-  at::Tensor memory_;  // [sets, width]; undefined where other kernels are to do it
+  at::Tensor memory_;  // [sets, width]; undefined if other kernels do the work
   at::Tensor otherX_;  // the new x is written here while the old one is read
-  int64_t set_ = 0;  // the set that is added to next
+  int64_t set_ = 0;  // the set to add to next
 };
 #endif
 

@@ -1,12 +1,13 @@
 // attune::decode_step(plan, ids[B], positions[B], slots[B], the rows' sampling rules) -> what attune::sample gives
-// attune::decode_step_lists: the same on the CPU with ids and positions as lists, for a caller that holds the rest; several steps in one call
+// attune::decode_step_lists: the same on the CPU with ids and positions as lists, for a caller that holds the rest; several steps in one
+// call
 // attune::decode_logits(plan, ids[B], positions[B], slots[B]) -> logits[B, V], for rows whose logits are changed before the draw
 //
-// A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32 or bf16. There a step of a small
-// model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators, or between two steps, would have to
-// be read from memory again each time. On CUDA it is in bf16 or f16: four or five kernels per layer, or for shapes that
-// ours do not take libtorch's products beside our norm, attention and SwiGLU (products.cc). Nothing here waits for the device, so that a
-// step can be captured as a graph (src/models/generate/graph.ts).
+// A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32 or bf16. A step of a small
+// model takes a few milliseconds there and its weights sweep all caches, so code that runs between operators or between steps would have to
+// be fetched from memory again each time. On CUDA it is in bf16 or f16: four or five kernels per layer or, for shapes that ours do not
+// take, libtorch's products with our norm, attention and SwiGLU (products.cc). Nothing here waits for the device, so a step can be captured
+// as a graph (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -36,7 +37,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kStagedWidth = 1024;  // of models whose products are those of cuda/staged_product.cu
+constexpr int64_t kStagedWidth = 1024;  // models this narrow use the products of cuda/staged_product.cu
 
 /** One entry per row. */
 struct Rows {
@@ -76,7 +77,7 @@ FusedAttention attentionOf(const DecodePlan& plan, const LayerPlan& layer, const
 
 // —— CPU ——————————————————————————————————————————————————————————————————————————————————————————————————
 
-// The rows of a table at `places`.
+// Gathers the rows of a table at `places`.
 template <typename T>
 Tensor rowsAt(const Tensor& table, const Tensor& places) {
   const int64_t count = places.size(0), width = table.size(1);
@@ -88,7 +89,7 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
 
 bool isAsCopied(const Linear& linear) { return linear.weight._version() == linear.writes; }
 
-// Whether a product of so many rows reads the matrix in bf16, or in 12 or 28 bits.
+// Whether a product of this many rows reads the matrix in bf16, or in 12 or 28 bits.
 bool readsHalves(const Linear& linear, int64_t rows) {
   return linear.halves.defined() && gainsByHalves(rows, linear.inputs()) && isAsCopied(linear);
 }
@@ -102,7 +103,7 @@ const Tensor& readBy(const Linear& linear, int64_t rows) {
   return readsShorts(linear, rows) ? linear.shorts : linear.weight;
 }
 
-// The weights of a matrix as products deal them to threads: in blocks of 16 columns.
+// A matrix's weights as products deal them to threads: in blocks of 16 columns.
 Expected weightsOf(const Linear& linear, int64_t rows) {
   const Tensor& weights = readBy(linear, rows);
   return {static_cast<const char*>(weights.data_ptr()), static_cast<int64_t>(weights.nbytes()),
@@ -134,7 +135,7 @@ void normInto(const Tensor& x, const Tensor& weight, double eps, Tensor& y) {
   rmsNormRows(x.data_ptr<T>(), weight.data_ptr<T>(), y.data_ptr<T>(), x.size(0), x.size(1), static_cast<float>(eps));
 }
 
-// A buffer of this width for all layers: one that every layer made anew would have to come into the caches again.
+// One buffer of this width for all layers: a new one per layer would have to be brought into the caches again.
 void makeRoom(Tensor& buffer, const Tensor& x, int64_t width) {
   if (!buffer.defined() || buffer.size(1) != width) buffer = at::empty({x.size(0), width}, x.options());
 }
@@ -174,7 +175,7 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
   return logits;
 }
 
-// Calls `body`, which takes steps, with a crew where the products are work for two threads.
+// Calls `body`, which takes steps. It gets a crew if the products are enough work for two threads.
 template <typename Body>
 void withCrew(const DecodePlan& plan, int64_t rows, const Body& body) {
   const int64_t most = std::max(plan.head.outputs(), plan.layers.front().up.outputs());
@@ -250,8 +251,8 @@ std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t number, const Tensor& ids,
   return {drawn.ids, drawn.logp, drawn.kept};
 }
 
-// The same on the CPU, from lists to lists, and up to `steps` of it: it ends sooner after a row's token that is among `stops`, and where no
-// time is left.
+// The same on the CPU, from lists to lists, for up to `steps` steps. It stops early after a token that is among `stops`, or when time is
+// up.
 std::tuple<c10::List<int64_t>, c10::List<double>, c10::List<double>> decodeStepLists(
     int64_t number, const Tensor& slots, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
     const Tensor& seeds, at::IntArrayRef ids, at::IntArrayRef positions, at::IntArrayRef stops, int64_t steps, double milliseconds) {

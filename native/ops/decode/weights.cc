@@ -1,19 +1,19 @@
-// What a sampler asks of the weights that it decodes with.
+// What a sampler needs of the weights that it decodes with.
 //
-// attune::count_writes(tensors): how often these tensors were written to in place, in total. libtorch counts these writes for
-// autograd. The sampler compares the counts to see whether the weights behind its cache have changed.
+// attune::count_writes(tensors): how often these tensors were written to in place, in total. libtorch counts these writes for autograd. The
+// sampler compares the counts to see whether the weights behind its cache have changed.
 //
-// attune::exact_shorts(weight[N, K]) -> the same numbers in 12 or 28 bits each (cpu/short/short.h), or nothing where this CPU would not gain or too many of
-// them are too far from the others
+// attune::exact_shorts(weight[N, K]) -> the same numbers in 12 or 28 bits each (cpu/short/short.h), or nothing if this CPU would not gain
+// or too many of them are too far from the others
 //
-// attune::exact_halves(weight[N, K]) -> the same numbers in bf16, or no numbers where one of them has bits that bf16 does not
-// Checkpoints are mostly bf16. Loaded as f32 their numbers have 16 bits of zeros each, and a decoding step, which is limited by reading
-// weights, reads half as much from a copy without these (plan.h). A number that is not exact ends the work, and in a matrix that was trained in
-// f32 it is among the first. For CPUs without copies in 12 bits.
+// attune::exact_halves(weight[N, K]) -> the same numbers in bf16, or no numbers if one of them has bits that bf16 does not
+// Checkpoints are mostly bf16. Loaded as f32, their numbers end in 16 zero bits. A decoding step is limited by reading weights, and reads
+// half as much from a copy without these bits (plan.h). The search stops at the first number that is not exact, which comes early in a
+// matrix that was trained in f32. For CPUs without copies in 12 bits.
 //
-// attune::packed_bytes(weight, gates, rows) -> what a copy in 12 bits a weight takes (cuda/packed/cells.cuh); 0 where steps of so many rows would not read
-// one. gates: the matrix of an MLP's gates and what they gate, else that of the vocabulary.
-// attune::pack(weight, gates, packed) -> whether the weights could be packed: too many that are far from the others of their row cannot
+// attune::packed_bytes(weight, gates, rows) -> the size of a copy in 12 bits per weight (cuda/packed/cells.cuh); 0 if steps of this many
+// rows would not read one. gates: the matrix of an MLP's gates and what they gate, else that of the vocabulary.
+// attune::pack(weight, gates, packed) -> whether the weights could be packed: they cannot if too many are far from the others of their row
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
@@ -36,9 +36,9 @@ int64_t countWrites(at::TensorList tensors) {
   return total;
 }
 
-constexpr int64_t kPiece = 4096;  // numbers that are copied before the next look at whether all were exact
+constexpr int64_t kPiece = 4096;  // numbers copied between two checks that all were exact
 
-// Copies the upper halves; returns whether the lower ones are zero.
+// Copies the upper halves; returns whether all lower halves are zero.
 bool copyUpper(const uint32_t* from, uint16_t* to, int64_t count) {
   uint32_t lower = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -56,7 +56,7 @@ Tensor exactHalves(const Tensor& weight) {
   const int64_t count = weight.numel(), first = std::min(count, kPiece);
   const auto* from = reinterpret_cast<const uint32_t*>(weight.data_ptr<float>());
   uint16_t room[kPiece];
-  if (!copyUpper(from, room, first)) return none;  // before there is memory for all
+  if (!copyUpper(from, room, first)) return none;  // before memory for all is allocated
   Tensor halves = at::empty(weight.sizes(), options);
   auto* to = reinterpret_cast<uint16_t*>(halves.data_ptr<at::BFloat16>());
   std::atomic<bool> areExact{true};

@@ -1,9 +1,9 @@
-// attune::adamw_(masters, gradients, averages, squares, …): one AdamW update of f32 tensors on the CPU in a single pass over their
-// memory. libtorch's foreach operators (1.13 has no other on CPUs) make nine, and memory is all that an update waits for.
+// attune::adamw_(masters, gradients, averages, squares, …): one AdamW update of f32 tensors on the CPU in a single pass over their memory.
+// libtorch's foreach operators (1.13 has no others on CPUs) make nine passes, and an update is bound by memory.
 // attune::adamw_masters_: the same with gradients and parameters in half precision, in one launch on CUDA.
 //
-// An element's result depends on its own values alone, never on where it lies: a rank that updates a part of a tensor gets the bits
-// of one that updates the whole.
+// An element's result depends only on its own values, never on where it lies: a rank that updates a part of a tensor gets the same bits as
+// one that updates the whole.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -22,7 +22,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kBlock = 64;  // elements that go through the one loop together
+constexpr int64_t kBlock = 64;  // elements per call of the one loop
 constexpr int64_t kGrain = 1 << 14;
 
 // Not inlined, so that all elements go through the same instructions.
@@ -67,7 +67,7 @@ void updateOne(const Tensor& master, const Tensor& gradient, const Tensor& avera
                    [&](int64_t begin, int64_t end) { update(p + begin, g + begin, m + begin, v + begin, end - begin, u); });
   for (int i = 0; i < 3; i++) {
     if (!written[i].is_same(dense[i])) written[i].copy_(dense[i]);
-    // Whoever keeps results of the old values looks at the count of writes.
+    // Caches of results of the old values compare the count of writes.
     else if (!written[i].is_inference()) written[i].unsafeGetTensorImpl()->bump_version();
   }
 }
@@ -132,15 +132,15 @@ void updateOnCuda(at::TensorList masters, at::TensorList gradients, at::TensorLi
     for (size_t i = 0; i < dense[list].size(); i++) {
       const Tensor& tensor = written[list][i];
       if (!tensor.is_same(dense[list][i])) tensor.copy_(dense[list][i]);
-      // Whoever keeps results of the old values looks at the count of writes.
+      // Caches of results of the old values compare the count of writes.
       else if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
     }
 }
 #endif
 
-// The update of f32 masters from gradients of any precision, times `factor` (f32, one element, on the masters' device; clip_factor.cc)
-// where it is given; a factor that is NaN leaves everything as it is. `parameters` are the masters' copies in the model's dtype, or
-// none. One launch on CUDA, which does not wait for the factor.
+// Updates f32 masters from gradients of any precision, times `factor` if given (f32, one element, on the masters' device; clip_factor.cc).
+// A NaN factor leaves everything unchanged. `parameters` are the masters' copies in the model's dtype, or none. One launch on CUDA, which
+// does not wait for the factor.
 void adamwMasters(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
                   at::TensorList parameters, double lr, double beta1, double beta2, double decay, double eps, int64_t steps,
                   const Optional<Tensor>& given) {
@@ -164,7 +164,7 @@ void adamwMasters(at::TensorList masters, at::TensorList gradients, at::TensorLi
   }
 }
 
-// Σ x² of all numbers of all tensors, f64. Of one tensor it is added in f32 first.
+// Σ x² over all numbers of all tensors, f64. Within a tensor it is first summed in f32.
 Tensor sumOfSquares(at::TensorList tensors) {
   TORCH_CHECK(!tensors.empty(), "attune::sum_of_squares: there are no tensors");
   for (const Tensor& tensor : tensors)

@@ -1,13 +1,13 @@
 // attune::causal_attention(q[N, H, D], k[N, G, D], v[N, G, D], sequences[S, 4], scale, families[F, 3]?, prefixTokens) -> out[N, H, D]
 //
 // Causal attention inside each of several sequences laid end to end, with grouped heads. A sequence may continue another one, its prefix,
-// and sees that as its own beginning; those that continue it follow it: together they are a family. Both tables are on the device of the
-// rest, so nothing waits for the device, and prefixTokens is the sum of the prefixes' lengths:
-//   sequences, those with the most keys first: first token, length, and those of the prefix; without one, the own first token and 0, or −1
-//     where others continue it
+// which it sees as its own beginning. The sequences that continue a prefix come after it; together they are a family. Both tables are on
+// the same device as the rest, so nothing waits for the device, and prefixTokens is the sum of the prefixes' lengths:
+//   sequences, those with the most keys first: first token, length, and the prefix's first token and length; without a prefix, the own
+//     first token and 0, or −1 if others continue it
 //   families: first token and length of the prefix, tokens of the family
-// Half precision on CUDA has kernels (cuda/training/attention) that take no atomic sums, so that gradients are the same every time;
-// attune::causal_attention_longest says where. Elsewhere it is attune::packed_attention.
+// Half precision on CUDA has kernels (cuda/training/attention) without atomic sums, so gradients are the same every time;
+// attune::causal_attention_longest says for which lengths. Everything else is attune::packed_attention.
 //
 //   P = softmax(scale·Q·Kᵀ),  dV = Pᵀ·dO,  dS = P∘(dO·Vᵀ − rowsum(dO∘O)),  dQ = scale·dS·K,  dK = scale·dSᵀ·Q
 #include <ATen/ATen.h>
@@ -82,7 +82,7 @@ Packed packedOf(const Tensor& sequences, int64_t tokens) {
     const int32_t prefixStart = sorted[s][2], prefixLength = sorted[s][3];
     if (prefixLength <= 0) continue;
     packed.prefixes.resize(sorted.size(), -1);
-    const std::array<int32_t, 4> least{prefixStart, prefixLength, INT32_MIN, INT32_MIN};  // by its length too: an empty one may begin there
+    const std::array<int32_t, 4> least{prefixStart, prefixLength, INT32_MIN, INT32_MIN};  // by length too: an empty one may begin here
     const auto prefix = std::lower_bound(sorted.begin(), sorted.end(), least);
     TORCH_CHECK(prefix != sorted.end() && (*prefix)[0] == prefixStart && (*prefix)[1] == prefixLength, "a prefix is a sequence");
     packed.prefixes[s] = prefix - sorted.begin();
@@ -90,7 +90,7 @@ Packed packedOf(const Tensor& sequences, int64_t tokens) {
   return packed;
 }
 
-/** Up to which length of the average token's sequence the kernels are the ones to take; 0 where there are none. */
+/** The length of the average token's sequence up to which these kernels are the better choice; 0 if there are none. */
 int64_t causalAttentionLongest(const Tensor& q, const Tensor& k) {
 #ifdef ATTUNE_KERNELS
   if (q.dim() == 3 && k.dim() == 3) return cudaCausalAttentionLongest(q, k);
@@ -112,7 +112,7 @@ Tensor causalAttention(const Tensor& q, const Tensor& k, const Tensor& v, const 
   TORCH_CHECK(isTable(sequences, 4), "expected sequences int32 [S, 4] on the same device");
   TORCH_CHECK(!families.has_value() || (isTable(*families, 3) && families->size(0) > 0),
               "expected families int32 [F, 3] on the same device");
-  // The kernels rely on it that some keys are of a family and some are not: the key gradients of each wait for one another.
+  // The kernels require that some keys belong to a family and some do not: the key gradients of each wait for the other's.
   TORCH_CHECK(families.has_value() ? prefixTokens > 0 && prefixTokens < q.size(0) : prefixTokens == 0,
               "prefixes have some of the tokens where there are families, else none");
 #ifdef ATTUNE_KERNELS

@@ -7,7 +7,7 @@ namespace attune {
 struct CausalAttention {
   at::Tensor q, k, v;  // [N, H, D] and [N, G, D]
   at::Tensor sequences;  // [S, 4], int32, those with the most keys first (causal_attention.cc)
-  at::Tensor families;  // [F, 3], int32: those of them that others continue; undefined where none does
+  at::Tensor families;  // [F, 3], int32: the sequences that others continue; undefined if there are none
   int64_t prefixTokens;  // tokens that others continue
   double scale;
 };

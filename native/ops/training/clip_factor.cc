@@ -1,5 +1,6 @@
-// attune::clip_factor(squares, loss, max_norm): what the gradients are multiplied with so that their norm √squares is at most max_norm
-// (0: 1), and NaN where norm or loss is not finite: the update is then left out (adamw.cc). f32, on the device: nothing waits for it.
+// attune::clip_factor(squares, loss, max_norm): the factor by which the gradients are multiplied so that their norm √squares is at most
+// max_norm (0: factor 1). NaN if norm or loss is not finite: the update is then skipped (adamw.cc). f32, on the device, so nothing waits
+// for it.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/library.h>

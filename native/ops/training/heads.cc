@@ -1,7 +1,8 @@
-// attune::split_heads(qkv[N, (H + 2G)·D], H, G, q_weight[D]?, k_weight[D]?, eps, cos?, sin?, interleaved) -> q[N, H, D], k[N, G, D], v[N, G, D]
+// attune::split_heads(qkv[N, (H + 2G)·D], H, G, q_weight[D]?, k_weight[D]?, eps, cos?, sin?, interleaved) -> q[N, H, D], k[N, G, D], v[N,
+// G, D]
 //
-// The heads of a fused projection: q and k get their RMS norm and rotary positions, v is a view. One kernel forward and one backward on
-// CUDA, where backward writes the projection's whole gradient at once; elsewhere the operators that it consists of.
+// The heads of a fused projection: q and k get their RMS norm and rotary positions, v is a view. On CUDA it is one kernel forward and one
+// backward, which writes the projection's whole gradient at once; elsewhere it is composed of other operators.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -18,7 +19,7 @@ namespace {
 using at::Tensor;
 using Heads = std::tuple<Tensor, Tensor, Tensor>;
 
-/** So many heads of the projection from the one numbered `first` on: a view. */
+/** A view of `count` heads of the projection, starting at head `first`. */
 Tensor headsFrom(const SplitHeads& given, int64_t first, int64_t count) {
   const int64_t size = given.size();
   return given.qkv.narrow(1, first * size, count * size).view({given.qkv.size(0), count, size});
@@ -46,7 +47,7 @@ Heads direct(const SplitHeads& given) {
 
 class SplitHeadsCuda : public torch::autograd::Function<SplitHeadsCuda> {
  public:
-  // Autograd finds its inputs among the arguments: these are the tensors of `given`.
+  // Autograd finds its inputs among the arguments, so the tensors of `given` are passed again.
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& qkv, const Optional<Tensor>&,
                                                 const Optional<Tensor>&, const SplitHeads& given) {
     const auto [q, k, v] = direct(given);
@@ -70,7 +71,7 @@ class SplitHeadsCuda : public torch::autograd::Function<SplitHeadsCuda> {
                            saved[3],
                            saved[4],
                            false};
-    // what was not given has no place among the inputs
+    // omitted tensors have no place among the inputs
     const bool wantWeights = saved[1].defined() && (context->needs_input_grad(1) || context->needs_input_grad(2));
     const HeadGradients found = cudaHeadsBackward(given, incoming[0], incoming[1], incoming[2], wantWeights);
     return {found.qkv, found.qWeight, found.kWeight, Tensor()};

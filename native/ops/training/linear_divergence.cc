@@ -10,14 +10,14 @@
 //   forward, top k   the same over k + 1 outcomes: the teacher's k likeliest tokens, and all others together as one. With
 //                    r = Σ others: ∂/∂z = (p − q) / T at the k tokens, p (1 − q_r / p_r) / T at the others
 //
-// By the data-processing inequality the last is never more than the whole KL, and it is 0 where the distributions are the same.
+// By the data-processing inequality the last never exceeds the whole KL, and it is 0 if the distributions are the same.
 //
-// A [N,V] tensor never exists: logits are computed in chunks of rows. Where the head is not trained (adapters) forward computes the
-// gradient of each row's divergence for its hidden state, while the chunk is there, and backward scales it. Otherwise backward needs
-// the incoming gradient for the weight's, and computes the chunks again; of the top k it has what the teacher says.
+// The [N,V] logits are never stored at once: they are computed in chunks of rows. If the head is not trained (adapters), forward computes
+// the gradient of each row's divergence for its hidden state while the chunk is there, and backward scales it. Otherwise backward needs the
+// incoming gradient for the weight's, and computes the chunks again; for top k it still has the teacher's part.
 //
-// teacher_logp is log q of the target, agrees 1 where the target is the teacher's likeliest token: both without a gradient, and 0
-// where the target is −1. The teacher is frozen. All in f32 for every input dtype (f64 for f64), by ordinary operators.
+// teacher_logp is log q of the target; agrees is 1 if the target is the teacher's likeliest token. Both have no gradient, and are 0 if the
+// target is −1. The teacher is frozen. All in f32 for every input dtype (f64 for f64), by ordinary operators.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -42,14 +42,14 @@ struct Rule {
   int64_t chunk;
 };
 
-// What the teacher says of some rows: log q of the whole vocabulary, or of its likeliest tokens and of all others together.
+// What the teacher says of some rows: log q of the whole vocabulary, or of its likeliest tokens and of the sum of all others.
 struct Target {
   Tensor logq;  // [c, V], or [c, k]
   Tensor ids;   // [c, k]; undefined for the whole vocabulary
   Tensor rest;  // [c, 1]
 };
 
-// Works on one chunk of rows after the other, in the same memory.
+// Processes one chunk of rows after the other, in the same memory.
 class Chunks {
  public:
   explicit Chunks(const Rule& rule) : rule_(rule) {}
@@ -57,7 +57,7 @@ class Chunks {
   // log q; valid until the next call.
   Tensor teacherLogprobs(const Tensor& hidden, const Tensor& weight) { return logSoftmax(hidden, weight, teacher_); }
 
-  // Overwrites log q where only the likeliest tokens are wanted.
+  // Overwrites log q if only the likeliest tokens are wanted.
   Target targetOf(Tensor logq) const {
     if (rule_.top == 0) return {logq, Tensor(), Tensor()};
     const auto [best, ids] = logq.topk(rule_.top, 1);
@@ -65,7 +65,7 @@ class Chunks {
     return {best, ids, logSumInPlace(logq)};
   }
 
-  // The divergence of each row, and into `gradient`, where it is given, ∂/∂z; valid until the next call.
+  // The divergence of each row; valid until the next call. Writes ∂/∂z into `gradient` if given.
   Tensor divergence(const Tensor& hidden, const Tensor& weight, const Target& target, Tensor* gradient) {
     Tensor logp = logSoftmax(hidden, weight, student_);
     Tensor scratch = scratch_.of(logp.size(0), logp.size(1), logp.options());
@@ -145,10 +145,10 @@ class LinearDivergence : public torch::autograd::Function<LinearDivergence> {
     const auto teachers = teacherHidden.options().dtype(teacherHidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
     const Rule rule{temperature, reverse, top, chunk};
     Tensor divergence = at::empty({rows}, precise), teacherLogp = at::empty({rows}, teachers), agrees = at::empty({rows}, teachers);
-    // Row by row, where the head is not trained.
+    // Computed row by row if the head is not trained.
     const bool early = wantHidden && !wantWeight;
     Tensor perRow = early ? at::empty_like(hidden) : Tensor();
-    // What the teacher says, where it is small.
+    // The teacher's part is kept if it is small.
     const bool keeps = wantWeight && top > 0;
     Tensor logq, ids, rest;
     if (keeps) {
@@ -246,7 +246,7 @@ std::tuple<Tensor, Tensor, Tensor> linearDivergence(const Tensor& hidden, const 
   TORCH_CHECK(!reverse || top == 0, "of the reverse divergence no top is taken");
   const bool wants = at::GradMode::is_enabled();
   const bool wantHidden = wants && hidden.requires_grad(), wantWeight = wants && weight.requires_grad();
-  // All tokens but one and the other: the whole vocabulary.
+  // If at most one token would be left over, the whole vocabulary is used.
   const int64_t some = top < weight.size(0) - 1 ? top : 0;
   const auto out = LinearDivergence::apply(hidden, weight, teacherHidden.detach(), teacherWeight.detach(), targets.contiguous(), temperature,
                                            reverse, some, chunk, wantHidden, wantWeight);

@@ -12,8 +12,8 @@ namespace attune {
 // Rows of the head that are widened at once, so that there is never a whole second copy.
 constexpr int64_t kWidenedRows = 8192;
 
-// Memory for one chunk after the other. On the CPU it is reused: the system would map and clear fresh memory each time, which takes
-// as long as a pass over it.
+// Memory for one chunk after the other. On the CPU it is reused: the system would map and clear fresh memory each time, which takes as long
+// as a pass over it.
 class Place {
  public:
   at::Tensor of(int64_t rows, int64_t columns, const at::TensorOptions& options) {

@@ -1,7 +1,7 @@
 // attune::lora_linear(x[N, K], weight[M, K], bias[M]?, parts, scales, starts) = x·Wᵀ + bias + s·(x·Aᵀ)·Bᵀ (Hu et al. 2021), where a part
 // (A[r, K], B[m, r]) changes the outputs from its start on. `parts` is A, B of each, one after the other.
 //
-// As one operator it needs no copy of the result, no addition of the two ways back to x, and a tenth of the calls. The parts may have
+// As one operator it needs no copy of the result, no addition of the two gradients of x, and a tenth of the calls. The parts may have
 // another dtype than x; the products are in x's.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -19,7 +19,7 @@ namespace {
 
 using at::Tensor;
 
-/** All parts' A below one another [R, K], and their B as blocks of one matrix [M, R], times their scales. */
+/** The parts' A stacked [R, K], and their B times their scales as blocks of one matrix [M, R]. */
 struct Joined {
   Tensor down, up;
 };

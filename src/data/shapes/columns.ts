@@ -1,4 +1,4 @@
-/** Finds which column has which role. Common names are known; any role can be given its column by hand. */
+/** Finds which column has which role. Common names are known; any role can be assigned a column by hand. */
 import { nearest, suggestion, UserError } from '../../errors.ts';
 import { isRow, kindOf, type Row } from '../sources/row.ts';
 import { RowProblem, toMessages } from './messages.ts';
@@ -108,7 +108,7 @@ export class Columns {
     return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
   }
 
-  /** The number of a role that this row must have, and that float32 holds. */
+  /** The number of a role that this row must have; it must fit float32. */
   needNumber(row: Row, role: ColumnRole): number {
     const number = this.number(row, role);
     if (number !== undefined && Number.isFinite(Math.fround(number))) return number;
@@ -121,14 +121,14 @@ export class Columns {
     return toFlag(this.need(row, role), this.name(role));
   }
 
-  /** The prompt column, or else the message list, after the system prompt where there is one. */
+  /** The prompt column, or else the message list, after the system prompt if there is one. */
   prompt(row: Row): Message[] {
     const role = this.has('prompt') ? 'prompt' : 'messages';
     const messages = toMessages(this.need(row, role), this.name(role));
     return messages[0]?.role === 'system' ? messages : [...this.system(row), ...messages];
   }
 
-  /** The columns besides the prompt's, with what JSON can hold as it is. */
+  /** The columns besides the prompt's, with values that JSON can hold. */
   others(row: Row): Record<string, unknown> {
     const prompt = this.name(this.has('prompt') ? 'prompt' : 'messages');
     return Object.fromEntries(
@@ -161,7 +161,7 @@ export function missingColumn(where: string, wanted: string, there: readonly str
 /** The roles that a command line can give to a column. */
 const nameableRoles: ColumnRole[] = ['prompt', 'chosen', 'rejected', 'completion', 'label', 'messages', 'text'];
 
-/** The error for a row without the columns of a shape: what was looked for and what is there. */
+/** The error for a row without the columns of a shape: what was expected and what is there. */
 export function unrecognised(where: string, there: readonly string[], shape: string, roles: ColumnRole[]): UserError {
   const free = there.filter(
     (name) => !Object.values(aliases).some((names) => (names as readonly string[]).includes(name)),
@@ -196,5 +196,5 @@ function valueAt(row: Row, name: string): unknown {
   return isRow(outer) ? valueAt(outer, name.slice(dot + 1)) : undefined;
 }
 
-/** "a graded", "an unpaired". */
+/** `a graded`, `an unpaired`. */
 export const withArticle = (word: string): string => `${/^[aeiou]/.test(word) ? 'an' : 'a'} ${word}`;

@@ -1,4 +1,7 @@
-/** Converts one shape to another where all of it is there: pairs hold prompts, good responses hold conversations. */
+/**
+ * Converts one shape to another if everything it needs is there: pairs contain prompts, good responses contain
+ * conversations.
+ */
 import { unitHash } from '../../random.ts';
 import type {
   Conversation,
@@ -51,7 +54,7 @@ const conversions: Partial<Record<Shape, Partial<Record<Shape, Conversion>>>> = 
   },
 };
 
-/** The conversion from one shape to another; undefined where there is none. */
+/** The conversion from one shape to another; undefined if there is none. */
 export function conversion(from: Shape, to: Shape): ((example: Example) => Example[]) | undefined {
   const found = from === to ? undefined : conversions[from]?.[to];
   if (from === to) return (example) => [example];

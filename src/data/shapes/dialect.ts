@@ -1,4 +1,4 @@
-/** A dialect: one way in which sets store a shape. */
+/** A dialect: one way in which datasets store a shape. */
 
 import type { Row } from '../sources/row.ts';
 import type { ColumnRole, Columns } from './columns.ts';
@@ -10,14 +10,14 @@ export interface Reading {
   index: number;
   /** Whether every pair must have a margin. */
   margins: boolean;
-  /** Counts a row that is valid but not usable. */
+  /** Counts a row that is valid but cannot be used. */
   drop: (reason: string) => void;
 }
 
 export interface Dialect {
   name: string;
   shape: Shape;
-  /** What an error message says is missing when no dialect of the shape fits. */
+  /** The roles that an error message reports missing when no dialect of the shape fits. */
   needs: ColumnRole[];
   speaks(row: Row, columns: Columns): boolean;
   read(row: Row, reading: Reading): Example[];

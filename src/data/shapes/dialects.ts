@@ -1,6 +1,6 @@
 /**
- * The ways in which sets store each shape, tried in this order. Each says whether it fits a row, and reads rows. A new
- * format is one entry here.
+ * The ways in which datasets store each shape, tried in this order. Each says whether it fits a row, and reads rows. A
+ * new format is one entry here.
  */
 
 import { isRow, type Row } from '../sources/row.ts';
@@ -30,7 +30,7 @@ function marginOf(row: Row, columns: Columns): number | undefined {
   return columns.number(row, 'margin') ?? (high !== undefined && low !== undefined ? high - low : undefined);
 }
 
-/** The same where the margin is trained on: one that cannot be read is a fault of the row. */
+/** The same if the margin is trained on: an unreadable one is then a fault of the row. */
 function neededMargin(row: Row, columns: Columns): number {
   const has = (role: 'margin' | 'scoreChosen' | 'scoreRejected') => (columns.get(row, role) ?? null) !== null;
   if (has('margin')) return columns.needNumber(row, 'margin');
@@ -139,7 +139,7 @@ const unpaired: Dialect = {
   },
 };
 
-/** Whether a row says of its reply that it is good or bad. Read as chats, such a set is its good replies only. */
+/** Whether rows say if their reply is good or bad. Read as chats, such a set consists of its good replies only. */
 function isJudged(row: Row, columns: Columns): boolean {
   if (!columns.has('label')) return false;
   try {

@@ -6,9 +6,9 @@ import type { Shape } from './shapes.ts';
 export interface KnownSet {
   shape: Shape;
   columns?: ColumnNames;
-  /** Splits that have another name on the hub. */
+  /** Splits with another name on the hub. */
   splits?: Record<string, string>;
-  /** The subset taken where none is named. */
+  /** The default subset. */
   subset?: string;
   /** Files to ignore. */
   without?: RegExp;

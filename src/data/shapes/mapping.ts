@@ -15,7 +15,7 @@ import type { Example, PromptExample, Shape } from './shapes.ts';
 
 export interface Mapping {
   shape: Shape;
-  /** How the rows are stored, for people. */
+  /** A readable name for how the rows are stored. */
   dialect: string;
   read(row: Row, index: number, drop: (reason: string) => void): Example[];
 }
@@ -27,7 +27,7 @@ export interface MappingOptions {
   margins?: boolean;
   /** Whether prompts keep the row's other columns. */
   keepColumns?: boolean;
-  /** What messages call the set. */
+  /** The set's name in messages. */
   where: string;
 }
 

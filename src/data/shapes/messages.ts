@@ -78,8 +78,7 @@ export function isTranscript(text: string): boolean {
 }
 
 /**
- * The turns of a transcript. A transcript that ends in a bare "Assistant:" is a prompt; the empty last turn is left
- * out.
+ * The turns of a transcript. A transcript that ends in a bare "Assistant:" is a prompt; the empty last turn is omitted.
  */
 export function transcriptMessages(text: string): Message[] {
   const trimmed = text.replace(/^\s+(?=Human:)/, '');
@@ -95,8 +94,8 @@ export function transcriptMessages(text: string): Message[] {
 const reply = '\n\nAssistant:';
 
 /**
- * Splits two transcripts that begin alike: the common prefix up to its last "Assistant:" is the prompt, the rest of
- * each is its response. Undefined where they share no such prefix.
+ * Splits two transcripts with a common beginning: the common prefix up to its last "Assistant:" is the prompt, the rest
+ * of each is its response. Undefined if they share no such prefix.
  */
 export function splitTranscripts(a: string, b: string): { prompt: Message[]; responses: [string, string] } | undefined {
   let common = 0;

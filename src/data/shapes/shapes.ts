@@ -3,13 +3,13 @@
  *
  *     { prompt: [{ role: 'user', content: 'Hi' }], chosen: 'Hello!', rejected: 'Go away.' }
  *
- * Prompts are always message lists: a plain string is one user message, a transcript is taken apart into its turns.
+ * Prompts are always message lists: a plain string is one user message, a transcript is split into its turns.
  */
 import type { Message } from '../../text/chat/chat.ts';
 
 export type { Message };
 
-/** Two responses to one prompt. `margin` is how much better the chosen one was graded, where the set says so. */
+/** Two responses to one prompt. `margin` is how much better the chosen one was graded, if the set says so. */
 export interface PreferencePair {
   prompt: Message[];
   chosen: string;
@@ -26,7 +26,7 @@ export interface UnpairedExample {
   source?: string;
 }
 
-/** A prompt to sample from; `answer` is the final answer where one is known, `solution` the worked text behind it. */
+/** A prompt to sample from; `answer` is the final answer if known, `solution` the worked text behind it. */
 export interface PromptExample {
   prompt: Message[];
   answer?: string;
@@ -48,7 +48,9 @@ export interface TextExample {
   source?: string;
 }
 
-/** A solution known to be right or wrong. `group` is the number of its question, which its other solutions share. */
+/**
+ * A solution known to be right or wrong. `group` is its question's number, shared by that question's other solutions.
+ */
 export interface GradedSolution {
   prompt: Message[];
   solution: string;
@@ -60,7 +62,7 @@ export interface GradedSolution {
 /** −1 wrong, 0 neutral, +1 right, as in PRM800K. */
 export type StepLabel = -1 | 0 | 1;
 
-/** A solution step by step. A step with label null is context: it stands in the text but carries no loss. */
+/** A solution step by step. A step with label null is context: it is part of the text but carries no loss. */
 export interface LabelledSteps {
   prompt: Message[];
   steps: { text: string; label: StepLabel | null }[];

@@ -34,7 +34,7 @@ const prm800k: Dialect = {
       let taken: Step | undefined;
       if (typeof step.chosen_completion === 'number') taken = rated[step.chosen_completion];
       else if (typeof human === 'string') taken = { text: human, label: 1 };
-      // Where a solution ends on an error, the rated completion is the last step of the path.
+      // If a solution ends in an error, the rated completion is the last step of the path.
       else taken = rated.find((one) => one !== undefined);
       for (const one of rated) {
         if (one !== undefined && one !== taken) others.push({ prompt, steps: [...context, one] });
@@ -53,7 +53,7 @@ function ratedStep(completion: unknown): Step | undefined {
   return rating === -1 || rating === 0 || rating === 1 ? { text: completion.text, label: rating } : undefined;
 }
 
-/** PRMBench: a solution that was spoilt on purpose; `error_steps` counts from 1. */
+/** PRMBench: a deliberately corrupted solution; `error_steps` counts from 1. */
 const prmbench: Dialect = {
   name: 'PRMBench',
   shape: 'steps',
@@ -73,7 +73,7 @@ const prmbench: Dialect = {
   },
 };
 
-/** BIG-Bench Mistake: steps up to the first mistake are right; what follows it was not judged. */
+/** BIG-Bench Mistake: steps up to the first mistake are right; later ones were not judged. */
 const mistakes: Dialect = {
   name: 'BIG-Bench Mistake',
   shape: 'steps',

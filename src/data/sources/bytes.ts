@@ -16,7 +16,7 @@ export async function regularFileSize(path: string): Promise<number> {
   throw new UserError(`${path}: ${found.isDirectory() ? 'a folder' : 'not a regular file'}; data are read from files.`);
 }
 
-/** The bytes of a file as a stream, decompressed where it is .gz or .zst. */
+/** The bytes of a file as a stream, decompressed if it is .gz or .zst. */
 export async function* fileBytes(path: string): AsyncGenerator<Buffer> {
   await regularFileSize(path);
   const unpacker = await unpackerFor(path);

@@ -28,7 +28,10 @@ export async function* readCsv(path: string, bad: BadRow): AsyncGenerator<Locate
   }
 }
 
-/** Of two columns of one name a row would keep the last. Those without a name, which spreadsheets leave behind, nobody asks for. */
+/**
+ * Of two columns with one name, a row would keep only the last. Columns without a name, which spreadsheets leave
+ * behind, are ignored.
+ */
 function refuseTwice(header: readonly string[], place: string): void {
   const twice = [...new Set(header.filter((name, i) => name.trim() !== '' && header.indexOf(name) !== i))];
   if (twice.length === 0) return;
@@ -39,7 +42,7 @@ function refuseTwice(header: readonly string[], place: string): void {
   throw new UserError(`${place}: the header has columns of the same name: ${places.join('; ')}. Rename them.`);
 }
 
-/** The fields of one record, or what is wrong with it. */
+/** The fields of one record, or a message about what is wrong with it. */
 function splitFields(text: string, separator: string): string[] | string {
   const fields: string[] = [];
   let at = 0;

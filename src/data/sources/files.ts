@@ -75,8 +75,8 @@ export function splitOf(path: string): string | undefined {
 }
 
 /**
- * The files of one split. Without `split`: the training files; where no name says training, all but the test files;
- * else all files. A file whose name says nothing is a training file, and `train_prefs` is a training split.
+ * The files of one split. Without `split`: the training files; if no name says training, all but the test files; else
+ * all files. A file whose name says nothing is a training file, and `train_prefs` is a training split.
  */
 export function filesOfSplit(files: readonly string[], split: string | undefined, name: string): string[] {
   if (split === 'all') return [...files];
@@ -121,7 +121,7 @@ export interface LocalFiles {
   leftAside: string[];
 }
 
-/** Files behind a path: itself, or what is in the folder. Undefined where nothing is there. */
+/** Files behind a path: the file itself, or the contents of the folder. Undefined if nothing is there. */
 export function localFiles(path: string, wish: { split?: string; subset?: string } = {}): LocalFiles | undefined {
   if (!existsSync(path)) return undefined;
   const found = statSync(path);
@@ -142,14 +142,14 @@ export function localFiles(path: string, wish: { split?: string; subset?: string
 }
 
 /**
- * Whether a name that could be one of the hub's is a path: it ends as a data file, or its first part is a folder here. A
- * repository that is called so is reached with its revision, `owner/name@main`, or once it is in the cache.
+ * Whether a name that could be a hub name is a path: it ends like a data file, or its first part is a folder here. A
+ * repository of that name can be reached with its revision, `owner/name@main`, or once it is in the cache.
  */
 export function isMistypedPath(name: string): boolean {
   return !name.includes('@') && (dataFiles([name]).length > 0 || folderHere(name) !== undefined);
 }
 
-/** The first part of a name of the hub's, where it is a folder here. */
+/** The first part of a hub name, if it is a folder here. */
 function folderHere(name: string): string | undefined {
   const [folder = ''] = name.split('/');
   return isHubName(name) && isFolder(folder) ? folder : undefined;
@@ -159,7 +159,7 @@ const mayHoldData = (path: string) => isFolder(path) || (existsSync(path) && rea
 const isFolder = (path: string) => existsSync(path) && statSync(path).isDirectory();
 const isHubName = (name: string) => /^[\w-][\w.-]*\/[\w.-]+$/.test(name);
 
-/** The error for a path that does not exist; it suggests the nearest name beside it. */
+/** The error for a path that does not exist; it suggests the most similar existing name. */
 export function missingPath(path: string): UserError {
   const target = linkTarget(path);
   if (target !== undefined) return new UserError(`${path} is a link to ${target}, where there is nothing.`);

@@ -1,5 +1,5 @@
 /**
- * Datasets of the hub: finds the files of a repository that make up a split and subset. The caller's hub client
+ * Datasets on the hub: finds the files of a repository that make up a split and subset. The caller's hub client
  * downloads them.
  */
 import { UserError } from '../../errors.ts';
@@ -9,9 +9,11 @@ import { dataFiles, filesOfSplit, filesOfSubset, isMistypedPath, knownKinds, mis
 export interface DatasetHub {
   /** All paths of a dataset repository. */
   list(repo: string, revision?: string): Promise<string[]>;
-  /** Local paths of these files, fetched where they are not cached. */
+  /** Local paths of these files, downloaded if they are not cached. */
   fetch(repo: string, files: string[], revision?: string): Promise<string[]>;
-  /** Whether some revision of it has been fetched before: then a name that could be a path too is the repository's. */
+  /**
+   * Whether any revision of it has been downloaded before: a name that could also be a path then means the repository.
+   */
   isCached?(repo: string): Promise<boolean>;
 }
 
@@ -31,8 +33,8 @@ export function parseHubName(name: string): { repo: string; revision?: string } 
 }
 
 /**
- * The repository that a name stands for which is nothing on this disk. A mistyped path is refused; a revision, or a copy in
- * the hub's cache, says that the repository is meant.
+ * The repository for a name that matches nothing on this disk. A mistyped path is refused; a revision, or a copy in the
+ * hub's cache, means that the repository is intended.
  */
 export async function repoNamed(name: string, hub: DatasetHub, revision?: string): Promise<HubRequest> {
   const named = parseHubName(name);

@@ -33,7 +33,7 @@ interface Value {
   inList: boolean;
 }
 
-/** The values of the outer list, or the values at top level where there is no outer list. */
+/** The values of the outer list, or the top-level values if there is no outer list. */
 async function* values(chunks: AsyncIterable<Buffer>, path: string): AsyncGenerator<Value> {
   let line = 1;
   let startLine = 1;

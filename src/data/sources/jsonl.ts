@@ -1,4 +1,4 @@
-/** One JSON object a line (.jsonl, .ndjson; compressed or not). Blank lines are skipped. */
+/** One JSON object per line (.jsonl, .ndjson; compressed or not). Blank lines are skipped. */
 import { fileBytes } from './bytes.ts';
 import { records } from './lines.ts';
 import { type BadRow, type LocatedRow, parseRow } from './row.ts';

@@ -5,7 +5,9 @@ import { UserError } from '../../errors.ts';
 const newline = 0x0a;
 const quote = 0x22;
 
-/** Bytes of a row. A packed file of some megabytes can hold a line of gigabytes, and no text can be made of it. */
+/**
+ * Most bytes of a row. A packed file of some megabytes can hold a line of gigabytes, which is too long for a string.
+ */
 const longestRow = 1 << 28;
 
 const endlessRow = (file: string, line: number) =>
@@ -19,8 +21,8 @@ export interface TextRecord {
 }
 
 /**
- * Lines; with a `separator` of fields, a line end inside double quotes does not end the record (RFC 4180). Quotes count
- * where they begin a field: `5" disk` has none.
+ * Lines. With a field `separator`, a line end inside double quotes does not end the record (RFC 4180). Quotes count
+ * only at the start of a field: `5" disk` has none.
  */
 export async function* records(
   chunks: AsyncIterable<Buffer>,
@@ -34,7 +36,10 @@ export async function* records(
   let startLine = 1;
   let inQuotes = false;
   let first = true;
-  /** The byte before this chunk, and the place in this chunk after which a quote was closed: a second one reopens it. */
+  /**
+   * The byte before this chunk, and the place in this chunk after which a quote was closed: a second quote there
+   * reopens it.
+   */
   let before = newline;
   let closed = -1;
   for await (let chunk of chunks) {
@@ -82,8 +87,10 @@ export interface TextLine {
 }
 
 /**
- * Lines that end with \n or \r\n only. JSON text may hold U+2028, at which node:readline would split. `file` is named where
- * one is no text: its bytes would become other characters.
+ * Lines that end with
+ *  or \r
+ *  only. JSON text may hold U+2028, at which node:readline would split. `file` is named in the error if a line is not
+ * UTF-8 text: its bytes would become other characters.
  */
 export async function* textLines(chunks: AsyncIterable<Buffer>, file: string): AsyncGenerator<TextLine> {
   for await (const { bytes, line } of records(chunks, file)) {

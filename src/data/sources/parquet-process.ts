@@ -1,6 +1,6 @@
 /**
- * Decodes a Parquet file in a process of its own (started by parquet.ts): a damaged file may need any amount of time
- * and memory, and running out of memory ends a process. Here it ends this process only.
+ * Decodes a Parquet file in a separate process (started by parquet.ts): a damaged file may need any amount of time and
+ * memory, and running out of memory ends the process. Here it ends only this one.
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib';
@@ -86,7 +86,7 @@ function plain(value: unknown): unknown {
   return value;
 }
 
-/** Resolves each time the reader asks for another slice; it stays one slice ahead. */
+/** Resolves each time the reader asks for another slice; the decoder stays one slice ahead. */
 function requests(): () => Promise<void> {
   let asked = 0;
   let wake: (() => void) | undefined;

@@ -8,9 +8,9 @@ import type { ParquetMessage } from './parquet-process.ts';
 import type { BadRow, LocatedRow } from './row.ts';
 
 export interface ParquetLimits {
-  /** How long one slice of rows may take. */
+  /** Most seconds for one slice of rows. */
   seconds?: number;
-  /** Heap of the decoder. */
+  /** Heap of the decoder process. */
   megabytes?: number;
 }
 
@@ -28,7 +28,7 @@ export async function* readParquet(
   const decoder = fork(fileURLToPath(program), [path], {
     execArgv: [`--max-old-space-size=${Math.ceil(megabytes)}`],
     serialization: 'advanced',
-    // Hides what Node prints when memory runs out.
+    // Hides Node's output when memory runs out.
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
   });
   const messages = on(decoder, 'message', { close: ['exit'] }) as AsyncIterableIterator<[ParquetMessage]>;

@@ -17,7 +17,7 @@ export type BadRow = (file: string, line: number, problem: string) => void;
 /** Reads one kind of file. */
 export type RowReader = (path: string, bad: BadRow) => AsyncIterable<LocatedRow>;
 
-/** Text, or undefined where the bytes are not UTF-8. */
+/** Text, or undefined if the bytes are not UTF-8. */
 export function utf8(bytes: Buffer): string | undefined {
   return isUtf8(bytes) ? bytes.toString('utf8') : undefined;
 }
@@ -26,7 +26,7 @@ export function isRow(value: unknown): value is Row {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** What JSON calls the kind of a value, for messages. */
+/** JSON's name for a value's kind, for messages. */
 export function kindOf(value: unknown): string {
   if (value === null || value === undefined) return 'null';
   return Array.isArray(value) ? 'list' : typeof value;

@@ -13,18 +13,18 @@ export interface Batch {
   sequences: number;
   tokens: number;
   ids: Int32Array;
-  /** Place of each token in its own sequence. */
+  /** Position of each token in its own sequence. */
   positions: Int32Array;
   /** Sequence `s` is ids[cuSeqlens[s] … cuSeqlens[s + 1]). */
   cuSeqlens: Int32Array;
-  /** 1 where a token is to be predicted: the response, the assistant's turns, or everything for plain text. */
+  /** 1 for a token to be predicted: the response, the assistant's turns, or everything in plain text. */
   lossMask: Uint8Array;
   /** Tokens of each sequence before the first one with loss. */
   promptLengths: Int32Array;
   /** Index in `ids` of each labelled step's end, and its label (−1, 0, 1). */
   stepPositions: Int32Array;
   stepLabels: Int32Array;
-  /** One value per example. `labels` is 1 where the response is wanted or right. */
+  /** One value per example. `labels` is 1 if the response is wanted or right. */
   labels: Uint8Array;
   margins: Float32Array;
   groups: Int32Array;

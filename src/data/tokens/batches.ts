@@ -5,8 +5,8 @@
  *     batches.seek(checkpoint.data);                 // { epoch, examples }
  *     for await (const batch of batches) { …; checkpoint.data = batches.state; }
  *
- * A position is counted in examples, so that a run may go on with batches of another size: what is left of the epoch is
- * cut anew from there. The next batches are read while a step runs, so that a step never waits for data.
+ * A position is counted in examples, so a run may continue with batches of another size: the rest of the epoch is
+ * divided anew from there. The next batches are read while a step runs, so that a step never waits for data.
  */
 import { above, checkArguments, flag, integer, oneOf, type Rule, whole } from '../../arguments.ts';
 import { checkNames, UserError } from '../../errors.ts';
@@ -18,16 +18,19 @@ import type { TokenStore } from './store.ts';
 export interface BatchOptions {
   /** Examples per batch, at most. */
   batchSize?: number;
-  /** Tokens per batch, at most (one longer example makes a batch of its own). With both, whichever is met first. */
+  /**
+   * Most tokens per batch (one longer example makes a batch of its own). If both are given, the first limit reached
+   * applies.
+   */
   tokenBudget?: number;
   /** `replacement` draws each example independently, for evaluation on a sample. */
   order?: 'shuffled' | 'sequential' | 'replacement';
   /** Groups examples of similar length; batches still come in random order. */
   lengthAware?: boolean;
   seed?: number;
-  /** Default 1. Infinity goes on for ever. */
+  /** Default 1. Infinity never ends. */
   epochs?: number;
-  /** Leave out a last batch that is smaller than the others. */
+  /** Drop a last batch that is smaller than the others. */
   dropLast?: boolean;
   /** This process's share: batches rank, rank + world, … Every rank gets the same number. */
   rank?: number;
@@ -42,7 +45,7 @@ export interface BatchState {
   examples: number;
 }
 
-/** What is left of an epoch: this rank's batches, and the position that each begins at, with the end as the last. */
+/** The rest of an epoch: this rank's batches, and the position at which each begins, followed by the end. */
 interface EpochPlan {
   epoch: number;
   from: number;
@@ -97,17 +100,19 @@ export class Batches implements AsyncIterable<Batch> {
     this.#state = { epoch: state.epoch, examples: state.examples };
   }
 
-  /** How many batches an epoch has from a position on; with a token budget it differs a little from epoch to epoch. */
+  /**
+   * How many batches an epoch has from a position on; with a token budget this differs a little from epoch to epoch.
+   */
   count(epoch = 0, from = 0): number {
     return this.#planOf(epoch, from).batches.length;
   }
 
-  /** The position after so many batches of a whole epoch. */
+  /** The position after this many batches of a whole epoch. */
   positionAfter(epoch: number, batches: number): number {
     return this.#planOf(epoch, 0).starts[batches] as number;
   }
 
-  /** Batches of the whole epochs from one to before another. Only a token budget makes epochs of different numbers. */
+  /** Batches of the whole epochs from `from` to before `to`. Their numbers differ only with a token budget. */
   countEpochs(from: number, to: number): number {
     if (to <= from) return 0;
     if (this.#options.tokenBudget === undefined) return (to - from) * this.count(from);
@@ -149,7 +154,7 @@ export class Batches implements AsyncIterable<Batch> {
     }
   }
 
-  /** The plan from a position on, or that of the next epoch if this one is used up; undefined after the last. */
+  /** The plan from a position on, or the next epoch's if this one is used up; undefined after the last. */
   #settle({ epoch, examples }: BatchState): EpochPlan | undefined {
     const { epochs = 1 } = this.#options;
     if (epoch >= epochs) return undefined;
@@ -185,7 +190,7 @@ export class Batches implements AsyncIterable<Batch> {
     };
   }
 
-  /** The batches of an epoch from a position on, in their order. */
+  /** The batches of an epoch from a position on, in order. */
   #cutEpoch(epoch: number, from: number): Uint32Array[] {
     const { order = 'shuffled', seed = 42, lengthAware = false, dropLast = false } = this.#options;
     const { length } = this.#store;
@@ -198,7 +203,8 @@ export class Batches implements AsyncIterable<Batch> {
     for (let start = 0; start < length; start += window) {
       indices.subarray(start, start + window).sort((a, b) => this.#lengthOf(a) - this.#lengthOf(b) || a - b);
     }
-    // Batches of like length come in an order of their own: those before the position have been handed out.
+    // Batches of similar length are shuffled separately, so those before the position, already handed out, must be
+    // skipped.
     let before = 0;
     return random.shuffle(this.#cut(indices, dropLast)).filter((batch) => {
       before += batch.length;

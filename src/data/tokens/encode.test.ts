@@ -7,7 +7,7 @@ import { packRecord, unpackRecord } from './record.ts';
 
 const ask = (content: string): Message[] => [{ role: 'user', content }];
 
-/** Each sequence as text, with what carries loss in brackets. */
+/** Each sequence as text, with the parts that carry loss in brackets. */
 async function shown<S extends Shape>(
   shape: S,
   example: ExampleOf[S],

@@ -18,9 +18,9 @@ import { sequence, type TokenRecord, type TokenSequence } from './record.ts';
 
 /** Length limits and prompt format of encoding. */
 export interface EncodeOptions extends FormatOptions {
-  /** Sequences longer than this are left out and counted (plain text is cut into pieces of it). */
+  /** Longer sequences are left out and counted (plain text is cut into pieces of this length). */
   maxLength?: number;
-  /** Longer prompts keep their last tokens, which are nearest to the response. */
+  /** Longer prompts keep their last tokens, which are closest to the response. */
   maxPromptLength?: number;
   /** Longer responses keep their first tokens. */
   maxResponseLength?: number;
@@ -144,7 +144,8 @@ export class ExampleEncoder<S extends Shape = Shape> {
     if (!this.#format.chat) return this.#dialogue(messages);
     const responses = messages.filter(({ role }) => role === 'assistant');
     const last = messages.at(-1) as Message;
-    // A single response at the end needs no search for the assistant's turns, which renders the chat several times.
+    // A single response at the end needs no search for the assistant's turns, which would render the chat several
+    // times.
     if (responses.length === 1 && last.role === 'assistant')
       return this.#responses(messages.slice(0, -1), [last.content]);
     const { ids, assistantMask } = this.#format.encodeChat(messages);

@@ -1,13 +1,15 @@
 /**
- * The micro-batches of one step with their examples exchanged so that all have about as many tokens: processes that share the step
- * then end at the same time, and the largest takes less memory. A step's gradient is a sum over its examples, whichever are together.
+ * Exchanges examples between the micro-batches of one step so that all have about as many tokens: processes that share
+ * the step then end at the same time, and the largest batch takes less memory. A step's gradient is a sum over its
+ * examples, however they are grouped.
  */
 import { type Batch, packBatch, recordsOf } from './batch.ts';
 import { recordTokens } from './record.ts';
 
 /**
- * As many batches with as many examples each. The longest example goes to whichever batch has the fewest tokens and room (Graham
- * 1969). Batches whose largest would not become smaller stay as they are.
+ * The same number of batches, with the same numbers of examples. The longest remaining example goes to the batch with
+ * the fewest tokens among those with room (Graham 1969). If the largest batch would not become smaller, the batches
+ * stay as they are.
  */
 export function evenBatches(batches: readonly Batch[]): Batch[] {
   const records = batches.flatMap(recordsOf);

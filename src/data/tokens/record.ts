@@ -3,7 +3,7 @@ export interface TokenSequence {
   ids: Int32Array;
   /** Tokens before the first one that carries loss. */
   promptLength: number;
-  /** Where loss falls: [start, end, start, end, …]. */
+  /** Where the loss is taken: [start, end, start, end, …]. */
   spans: Int32Array;
   /** Step labels: [position of the step's end token, label, …]. */
   marks: Int32Array;

@@ -34,12 +34,12 @@ export class TokenStore {
   readonly length: number;
   readonly totalTokens: number;
   readonly sources: readonly string[];
-  /** What was read and left out while the store was made. */
+  /** What was read and what was left out while the store was made. */
   readonly tally: StoreMeta['tally'];
-  /** Tokens of each record, both sequences of a pair together. */
+  /** Tokens of each record; for a pair, of both sequences together. */
   readonly lengths: Int32Array;
   /**
-   * A hash of the tokens, their order and their boundaries. A resumed run compares it with the stored one, to notice
+   * A hash of the tokens, their order and their boundaries. A resumed run compares it with the stored one to detect
    * that its data have changed.
    */
   readonly fingerprint: string;
@@ -58,7 +58,7 @@ export class TokenStore {
     this.#file = file;
   }
 
-  /** The store in a folder; undefined where there is none, or it is of another version, incomplete or damaged. */
+  /** The store in a folder; undefined if there is none, or if it is of another version, incomplete or damaged. */
   static async open(folder: string): Promise<TokenStore | undefined> {
     let file: FileHandle | undefined;
     try {
@@ -83,7 +83,7 @@ export class TokenStore {
     }
   }
 
-  /** Records by number, in the order asked. They share one buffer and are read in parallel, off this thread. */
+  /** Records by number, in the requested order. They share one buffer and are read in parallel, off this thread. */
   async records(indices: ArrayLike<number>): Promise<TokenRecord[]> {
     if (this.#file.fd < 0) throw new AttuneError('The token store is closed.');
     const spans = Array.from(indices, (index) => {
@@ -141,7 +141,7 @@ async function checksum(file: FileHandle): Promise<number> {
 const unfinished = '.writing-';
 const dayMs = 24 * 60 * 60 * 1000;
 
-/** Removes what processes left behind that were killed while they wrote: for a day none of its files has changed. */
+/** Removes the folders of processes that were killed while writing: none of their files has changed for a day. */
 async function removeStale(cache: string): Promise<void> {
   for (const name of await readdir(cache)) {
     if (!name.startsWith(unfinished)) continue;
@@ -194,7 +194,7 @@ export class TokenStoreWriter {
     if (this.#pendingBytes >= flushBytes) await this.#flush();
   }
 
-  /** Renames the store to `place`. If another process finishes the same store at that moment, its copy is kept. */
+  /** Renames the store to `place`. If another process has just finished the same store, its copy is kept. */
   async finish(place: string, shape: string, sources: string[], tally: Tally): Promise<void> {
     await this.#flush();
     await this.#file.sync();

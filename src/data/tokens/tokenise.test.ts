@@ -126,7 +126,7 @@ describe('tokenise', () => {
 
   it('leaves nothing behind where nothing is to be kept, or where it fails', async () => {
     const cache = fresh();
-    vi.stubEnv('TMPDIR', fresh()); // one of its own: other programs' stores lie in the common one
+    vi.stubEnv('TMPDIR', fresh()); // a folder of its own: the common one has other programs' stores
     onTestFinished(() => void vi.unstubAllEnvs());
     const rows = () => pairs(5);
     await using store = await tokenise(await openDataset(rows, { shape: 'preference' }), wordsTokenizer(), { cache });

@@ -21,7 +21,7 @@ import { TokenStore, TokenStoreWriter } from './store.ts';
 
 /** How examples are encoded, and where the result is cached. */
 export interface TokeniseOptions extends EncodeOptions {
-  /** Where stores are kept; false keeps nothing. Default: ATTUNE_CACHE, else attune's folder in the user's cache. */
+  /** Where stores are kept; `false` keeps nothing. Default: ATTUNE_CACHE, else attune's folder in the user's cache. */
   cache?: string | false;
   progress?: Progress;
   signal?: AbortSignal;
@@ -59,7 +59,7 @@ export async function tokenise<S extends Shape>(
   return build(dataset, tokenizer, options, place);
 }
 
-/** Nobody names this folder: an error says what it is, and how another is named. */
+/** Users rarely choose this folder themselves, so its error says what it is and how to choose another. */
 function checkCache(cache: string): void {
   try {
     makeFolder(cache);

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { type LaunchOptions, launchRanks } from './launch.ts';
 
-/** Two ranks that beat; the second then does something of its own. */
+/** Two ranks that send signs of life; the second then runs the given code. */
 async function launched(second: string, options: Partial<LaunchOptions> = {}, flags: readonly string[] = []) {
   const beat = join(import.meta.dirname, '../heartbeat.ts');
   const tensors = join(import.meta.dirname, '../../tensor/index.ts');
@@ -98,7 +98,7 @@ it.concurrent('hears a signal that came before its ranks were there', async () =
 
 it.concurrent('does not call it a failure that ranks were asked to end elsewhere', async () => {
   const said: string[] = [];
-  // The first one hears of it from the second, and is slower.
+  // The first rank hears of it from the second, and is slower.
   const program = "process.env.RANK === '1' ? process.exit(143) : setTimeout(() => process.exit(130), 3000)";
   const command = [process.execPath, '-e', program];
   expect(await launchRanks({ ...plain, command, tell: (line) => said.push(line) })).toEqual({ code: 143 });

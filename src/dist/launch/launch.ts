@@ -1,6 +1,6 @@
 /**
- * Starts the ranks of one machine and watches them, as torchrun does: rank 0 has the console, the others' errors are shown
- * under their names, and a rank that dies or hangs ends all with one message that names it.
+ * Starts the ranks of one machine and watches them, like torchrun. Rank 0 has the console, and the others' errors are
+ * shown with their rank. A rank that dies or hangs ends all, with one message that names it.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -20,32 +20,32 @@ export interface LaunchOptions {
   nnodes: number;
   nodeRank: number;
   masterAddr: string;
-  /** A free one of this machine unless given. */
+  /** A free port of this machine unless given. */
   masterPort?: number;
-  /** Seconds within which all ranks end once one has failed. */
+  /** Seconds within which all ranks must end once one has failed. */
   endSeconds: number;
   /** Seconds without progress after which a rank counts as hung; 0 = never. */
   hangSeconds: number;
-  /** How many attempts there may have been before this one; 0 unless given. */
+  /** How many attempts may have preceded this one; 0 unless given. */
   attempt?: number;
   /** What each rank runs: a program and its arguments. */
   command: readonly string[];
-  /** Variables that its ranks get besides. */
+  /** Further variables for its ranks. */
   env?: Readonly<Record<string, string>>;
   tell: (line: string) => void;
-  /** Called with the ranks that those of this machine wait for at the start, and with none when all have come. */
+  /** Called with the ranks that those of this machine wait for at the start, and with none once all have arrived. */
   onWaiting?: (ranks: number[]) => void;
   signal?: AbortSignal;
 }
 
 export interface LaunchResult {
-  /** 0, or that of the rank that failed first. */
+  /** 0, or the exit code of the rank that failed first. */
   code: number;
-  /** Why it failed, naming the rank; what other ranks said of their own; and the user's mistake, where it is one of all ranks. */
+  /** Why it failed, naming the rank; other ranks' own errors; and a mistake of the user, if all ranks report it. */
   failure?: string;
   others?: string[];
   mistake?: string;
-  /** The run's folder, and whether this launch made it, where rank 0 came so far. */
+  /** The run's folder, and whether this launch created it, if rank 0 got that far. */
   folder?: RunFolder;
 }
 
@@ -57,12 +57,12 @@ interface Rank extends EndedRank {
   /** Reports since the last progress. */
   still: number;
   done: number;
-  /** Whether its thread runs; and the seconds that it has run, now and at the last progress. */
+  /** Whether its thread runs, and the seconds it has run: now, and at the last progress. */
   runs: boolean;
   cpu: number;
   cpuAtProgress: number;
   stoppedSince?: number;
-  /** Settled when its process has ended and all that it said was read. */
+  /** Settled when its process has ended and all of its output was read. */
   silent: Promise<unknown>;
 }
 
@@ -72,7 +72,10 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
   const port = options.masterPort ?? (await freePort());
   const id = nnodes === 1 ? randomUUID() : `${options.masterAddr}:${port}`;
   const result: LaunchResult = { code: 0 };
-  /** Whether ranks have not come to the start: nobody has anything to save, and some commands wait whatever signal they get. */
+  /**
+   * Whether ranks have not arrived at the start: nobody has anything to save, and some commands wait despite the
+   * signal.
+   */
   let isWaiting = false;
   const ranks = Array.from({ length: nproc }, (_, local) => {
     const rank = nodeRank * nproc + local;
@@ -107,14 +110,14 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
   };
   process.on('exit', endAtOnce);
   signal?.addEventListener('abort', onAbort);
-  // It may have come while a port was looked for.
+  // It may have been aborted during the search for a port.
   if (signal?.aborted) onAbort();
   try {
     const failed = await firstFailure(ranks, options);
     if (failed === undefined) return result;
     const { culprit } = failed;
-    // Ranks that meet the same mistake come to it at different times, and so do those that end as they were asked to, and those that
-    // see another one go and that one itself.
+    // Several ranks may report the same cause at different times: a mistake that all of them meet, a requested end, or
+    // another rank's end that they only noticed. Those are not the culprit's alone.
     const isShared = culprit !== undefined && (culprit.error?.code === 2 || isEcho(culprit) || endedAsAsked(culprit));
     await endAll(ranks, options.endSeconds, signal?.aborted ? 'request' : isShared ? 'mistake' : 'failure');
     if (signal?.aborted) return { ...result, code: exitCodeOf(signal) };
@@ -131,7 +134,7 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
   }
 }
 
-/** Ranks of one machine share its cores, unless somebody has said how many threads each shall have. */
+/** Ranks of one machine share its cores, unless the user set the number of threads per rank. */
 function threadsFor(nproc: number): Record<string, string> {
   return { ATTUNE_THREADS: String(Math.max(1, Math.floor(availableParallelism() / nproc))) };
 }
@@ -147,7 +150,7 @@ function startRank(
   const child = spawn(program as string, args, {
     env: { ...env, ATTUNE_BEAT_FD: String(beatFd) },
     stdio: ['ignore', speaks ? 'inherit' : 'ignore', 'pipe', 'pipe'],
-    // In a process group of its own: a terminal's Ctrl-C reaches the launcher only, which passes it on once.
+    // In its own process group: a terminal's Ctrl-C reaches only the launcher, which passes it on once.
     detached: true,
   });
   const state: Rank = {
@@ -192,14 +195,14 @@ function startRank(
   return state;
 }
 
-/** The rank that failed, or the words for one that hangs. */
+/** The rank that failed, or a message about one that hangs. */
 type Failure = { culprit: Rank; hangs?: undefined } | { culprit?: undefined; hangs: string };
 
 /** Undefined when all have ended well. */
 async function firstFailure(ranks: readonly Rank[], options: LaunchOptions): Promise<Failure | undefined> {
   for (;;) {
     if (culpritOf(ranks) !== undefined) {
-      // Others fail within moments: the one that was killed, or failed for a reason of its own, may be among them.
+      // Others fail within moments: one that was killed, or failed for a reason of its own, may be among them.
       await sleep(250);
       return { culprit: culpritOf(ranks) as Rank };
     }
@@ -211,10 +214,10 @@ async function firstFailure(ranks: readonly Rank[], options: LaunchOptions): Pro
 }
 
 /**
- * A rank hangs if it was stopped by a signal, or if its native thread reports for `hangSeconds` that JavaScript's thread neither
- * turns its event loop nor is in a native call nor reads or writes: an endless loop (it has run for all of that time; a
- * machine with too few cores makes nobody hang) or a wait that blocks (it sleeps). A rank whose native thread is silent too is
- * given a minute, as long as others report.
+ * A rank hangs if a signal stopped it, or if its native thread reports for `hangSeconds` that JavaScript's thread
+ * neither turns its event loop nor is in a native call nor reads or writes. That is an endless loop (it has run all
+ * that time; a machine with too few cores makes no rank hang) or a blocking wait (it sleeps). A rank whose native
+ * thread is silent too gets a minute, as long as others report.
  */
 function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }: LaunchOptions): boolean {
   if (rank.ended !== undefined) return false;
@@ -223,7 +226,7 @@ function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }:
   if (rank.stoppedSince !== undefined) return now - rank.stoppedSince > (1000 * endSeconds) / 2;
   if (hangSeconds === 0 || rank.lastBeat === 0) return false;
   const isLooping = rank.cpu - rank.cpuAtProgress > 0.9 * hangSeconds;
-  // Half of the reports of that time have come: a machine that stood still as a whole makes nobody hang.
+  // At least half of that time's reports have arrived: a machine that stood still as a whole makes no rank hang.
   const wasAwake = rank.still >= Math.max(2, hangSeconds);
   if (rank.lastBeat - rank.lastProgress > 1000 * hangSeconds && wasAwake && (isLooping || !rank.runs)) return true;
   const othersReport = ranks.some((other) => other !== rank && now - other.lastBeat < 5000);
@@ -247,7 +250,7 @@ function isStopped(pid: number | undefined): boolean {
   }
 }
 
-/** Ranks that saw the failure end by themselves and say so; whoever is left after a moment is killed. */
+/** Ranks that noticed the failure end by themselves and say so; those left after a moment are killed. */
 async function endAll(
   ranks: readonly Rank[],
   endSeconds: number,
@@ -262,6 +265,6 @@ async function endAll(
     rank.child.kill('SIGKILL');
   }
   for (let waited = 0; waited < endSeconds / 2 && left().length > 0; waited += 0.02) await sleep(20);
-  // Last words may come out of a pipe after the news of an end. A process that a rank has started may keep the pipe open.
+  // Last words may come out of a pipe after the process has ended. A process started by a rank may keep the pipe open.
   await Promise.race([Promise.all(ranks.map(({ silent }) => silent)), sleep(1000)]);
 }

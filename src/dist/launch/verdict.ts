@@ -1,6 +1,6 @@
 /**
- * What a launcher says of ranks that have ended: which of them failed by itself, and why. What several ranks say is said once: a
- * mistake of the user's is met by every rank.
+ * A launcher's verdict on ranks that have ended: which of them failed by itself, and why. What several ranks report is
+ * shown once: every rank meets a mistake of the user.
  */
 import { wasAsked } from '../../exit-codes.ts';
 
@@ -11,37 +11,37 @@ export interface EndedRank {
   ended?: { code: number | null; signal: NodeJS.Signals | null };
   /** Its last lines on standard error. */
   errors: readonly string[];
-  /** The error that it ends with, as it told the launcher. */
+  /** The error that ended it, as it told the launcher. */
   error?: { text: string; code: number };
-  /** Whether the launcher has ended it, after another one had failed. */
+  /** Whether the launcher ended it after another one had failed. */
   wasEnded?: boolean;
 }
 
 export interface Verdict {
   /** The exit code of the rank that failed first. */
   code: number;
-  /** The user's mistake in the command that all ranks run: no rank's own. */
+  /** The user's mistake in the command that all ranks run, which is no single rank's fault. */
   mistake?: string;
-  /** Why the rank failed that failed first, naming it. */
+  /** Why the first rank to fail did so, naming it. */
   failure: string;
   /** Other ranks' own errors, naming them. */
   others: string[];
 }
 
-/** Words of a rank that only saw another one go. */
+/** Messages of a rank that only noticed another one's end. */
 const echo = /has ended the run|failed on rank \d+ of|The store of rank 0|did not reach the store/;
 
 const hasFailed = ({ ended, error, wasEnded = false }: EndedRank) =>
   error !== undefined || (ended !== undefined && ended.code !== 0 && !wasEnded);
-/** Whether it only saw another rank go. */
+/** Whether it only noticed another rank's end. */
 export const isEcho = ({ error, errors }: EndedRank) =>
   error === undefined ? errors.some((line) => echo.test(line)) : echo.test(error.text);
 
-/** Whether it ended because it was asked to: by a signal, or because a rank was that got one. */
+/** Whether it ended on request: by a signal, or because another rank got one. */
 export const endedAsAsked = ({ ended, error, wasEnded = false }: EndedRank): boolean =>
   !wasEnded && error === undefined && wasAsked(ended?.code ?? null);
 
-/** A rank that dies takes others with it: the one that was killed, or failed for a reason of its own, is the culprit. */
+/** A rank that dies takes others with it: the culprit is the one that was killed, or failed for a reason of its own. */
 export function culpritOf<R extends EndedRank>(ranks: readonly R[]): R | undefined {
   const failed = ranks.filter(hasFailed);
   return (
@@ -56,7 +56,7 @@ export function verdictOn(culprit: EndedRank, ranks: readonly EndedRank[]): Verd
   const code = culprit.error?.code ?? culprit.ended?.code ?? 1;
   const text = culprit.error?.text;
   const same = ranks.filter(({ error }) => error !== undefined && error.text === text);
-  // Rank 0 has the console. Where it is the only one that came so far, it speaks for all, and others may only have heard of it.
+  // Rank 0 has the console. If it alone got this far, it speaks for all, and others may only have heard of it.
   const isShared = culprit.error?.code === 2 && (same.length > 1 || culprit.rank === 0 || isEcho(culprit));
   const others = ranks.filter((each) => each !== culprit && each.error !== undefined && !same.includes(each));
   return {
@@ -68,7 +68,7 @@ export function verdictOn(culprit: EndedRank, ranks: readonly EndedRank[]): Verd
 }
 
 function howItEnded({ ended, errors, error, wasEnded }: EndedRank): string {
-  // One that the launcher has ended had failed before, and said why.
+  // A rank that the launcher ended but that had an error of its own had failed before, and said why.
   if (wasEnded && error !== undefined) return failedWith(error.code, error.text);
   if (ended?.signal === 'SIGKILL') return 'was killed (SIGKILL: by somebody, or by the system for want of memory)';
   if (errors.some((line) => /heap out of memory/.test(line)))

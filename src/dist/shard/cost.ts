@@ -1,7 +1,7 @@
 /**
- * The cost model of docs/distributed.md: what a rank sends in a step by each mode of `--shard`, and how long that takes at measured
- * bandwidths. Every collective has a bandwidth of its own: Gloo's reduce-scatter and all-gather take as long as its all-reduce of the
- * same tensor, which moves twice as much.
+ * The cost model of docs/distributed.md: what a rank sends in a step in each mode of `--shard`, and how long that takes
+ * at measured bandwidths. Every collective has its own bandwidth: Gloo's reduce-scatter and all-gather take as long as
+ * its all-reduce of the same tensor, which moves twice as much.
  */
 import type { Shard } from './optimizer.ts';
 
@@ -13,8 +13,8 @@ export interface Exchanged {
 }
 
 /**
- * Bytes of a step in which every rank has one micro-batch. Gradients travel in f32, weights in their own type; with `full` a block's
- * weights are gathered twice.
+ * Bytes of a step in which every rank has one micro-batch. Gradients are sent in f32, weights in their own dtype; with
+ * `full` a block's weights are gathered twice.
  */
 export function exchangedBytes(shard: Shard, parameters: number, ranks: number, weightBytes = 2): Exchanged {
   const part = (ranks - 1) / ranks;
@@ -24,7 +24,7 @@ export function exchangedBytes(shard: Shard, parameters: number, ranks: number, 
   return { allReduce: 0, reduceScatter: gradients, allGather: shard === 'full' ? 2 * weights : weights };
 }
 
-/** Seconds of the exchange where nothing of it is hidden behind computing. */
+/** Seconds of the exchange if none of it overlaps with computation. */
 export function exchangeSeconds(bytes: Exchanged, bytesPerSecond: Exchanged): number {
   const names = ['allReduce', 'reduceScatter', 'allGather'] as const;
   return names.reduce((sum, name) => sum + bytes[name] / bytesPerSecond[name], 0);

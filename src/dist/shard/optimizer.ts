@@ -1,10 +1,10 @@
-/** The optimiser of a world: one that every rank has whole, or one that is dealt over the ranks. */
+/** The optimiser of a world: whole on every rank, or sharded over the ranks. */
 import { AdamW, type AdamWOptions } from '../../nn/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { World } from '../world.ts';
 import { ShardedAdamW } from './sharded-adamw.ts';
 
-/** What ranks hold a part of: nothing; the optimiser's state and the gradients (ZeRO-2); the weights too (ZeRO-3). */
+/** What is sharded: nothing; the optimiser's state and the gradients (ZeRO-2); the weights too (ZeRO-3). */
 export const shardKinds = ['none', 'optimizer', 'full'] as const;
 export type Shard = (typeof shardKinds)[number];
 
@@ -13,7 +13,7 @@ export type WorldAdamW = AdamW | ShardedAdamW;
 export function makeOptimizer(
   parameters: Iterable<readonly [string, Tensor]>,
   options: AdamWOptions,
-  /** `base`: the weights of the model that is trained, for `--shard full`. */
+  /** `base`: the weights of the trained model, for `--shard full`. */
   { world, shard, base }: { world: World; shard: Shard; base: Iterable<readonly [string, Tensor]> },
 ): WorldAdamW {
   if (shard === 'none' || world.size === 1) return new AdamW(parameters, options);

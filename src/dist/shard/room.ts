@@ -1,4 +1,4 @@
-/** Whether whole weights fit beside what a rank holds. */
+/** Whether whole weights fit in addition to what a rank holds. */
 import { UserError } from '../../errors.ts';
 import { type Device, freeBytes } from '../../tensor/index.ts';
 
@@ -8,7 +8,7 @@ export function sizeText(bytes: number): string {
   return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MiB`;
 }
 
-/** An error with both numbers where whole weights would not fit. */
+/** Throws an error with both numbers if whole weights would not fit. */
 export function checkRoom(needed: number, device: Device, free = freeBytes(device)): void {
   if (needed <= free) return;
   throw new UserError(

@@ -1,4 +1,4 @@
-/** One rank of saving.test.ts: saves an optimiser that is dealt over the ranks, and prints what it held at most meanwhile. */
+/** One rank of saving.test.ts: saves a sharded optimiser, and prints the most it held meanwhile. */
 
 import { native } from '../../tensor/engine/native.ts';
 import { keep, liveBytes, randn, scope, type Tensor } from '../../tensor/index.ts';

@@ -1,4 +1,4 @@
-/** A checkpoint of an optimiser that is dealt over the ranks is gathered block by block: no rank holds it all at once. */
+/** A checkpoint of a sharded optimiser is gathered block by block: no rank holds it all at once. */
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ it.concurrent.each([
   const texts = await spawnRanks(ranks, [script, path, dtype, mode]);
   for (const text of texts) {
     const { held, left, bucket, blocks } = JSON.parse(text) as Record<'held' | 'left' | 'bucket' | 'blocks', number>;
-    // A block of one kind of state in f32, and this rank's part of it; the lengths of small messages besides.
+    // A block of one kind of state in f32, and this rank's part of it, plus the lengths of small messages.
     expect(held).toBeGreaterThanOrEqual(bucket);
     expect(held).toBeLessThanOrEqual(bucket + bucket / ranks + 4096);
     expect(left).toBe(0);

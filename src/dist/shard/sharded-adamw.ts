@@ -1,8 +1,8 @@
 /**
- * AdamW whose state is dealt over the ranks (ZeRO-2; Rajbhandari et al. 2020): each rank gets its own part of every bucket's
- * gradient (exchange.ts), updates its own part in f32, and the new weights are all-gathered; weights that are dealt too
- * (sharded-weights.ts) are not, until they are used. A rank holds 1/N of the moments and of the f32 masters. Checkpoints are
- * those of one rank, byte for byte.
+ * AdamW whose state is sharded over the ranks (ZeRO-2; Rajbhandari et al. 2020). Each rank gets its own part of every
+ * bucket's gradient (exchange.ts) and updates its own part in f32, and the new weights are all-gathered; sharded
+ * weights (sharded-weights.ts) are not gathered until they are used. A rank holds 1/N of the moments and of the f32
+ * masters. Checkpoints are those of a single rank, byte for byte.
  */
 import { UserError } from '../../errors.ts';
 import { AdamW, type AdamWOptions } from '../../nn/index.ts';
@@ -17,11 +17,11 @@ import { ShardedWeights } from './sharded-weights.ts';
 /** The part of a parameter that lies in this rank's part of its bucket. */
 interface Piece {
   slice: Slice;
-  /** First element, in the parameter and in this rank's part; and how many. */
+  /** First element, in the parameter and in this rank's part, and the number of elements. */
   from: number;
   at: number;
   size: number;
-  /** f32: a view of the weights where those are f32, a master copy where they are not. */
+  /** f32: a view of the weights if those are f32, else a master copy. */
   values: Tensor;
 }
 
@@ -40,10 +40,10 @@ export class ShardedAdamW {
   readonly #shards: readonly Shard[];
   readonly #named: [string, Tensor][];
   readonly #world: World;
-  /** The weights, where those are dealt over the ranks too. */
+  /** The weights, if they are sharded over the ranks too. */
   readonly weights: ShardedWeights | null;
 
-  /** `base`: the model's weights, trained or not, that are to be dealt over the ranks with their optimiser. */
+  /** `base`: the model's weights, trained or not, that are to be sharded over the ranks with their optimiser. */
   constructor(
     parameters: Iterable<readonly [string, Tensor]>,
     options: AdamWOptions,
@@ -82,12 +82,12 @@ export class ShardedAdamW {
     this.#inner.lr = value;
   }
 
-  /** Takes this rank's parts of gradients that are summed already, one per bucket. */
+  /** Takes this rank's parts of gradients that are already summed, one per bucket. */
   takeGradients(parts: readonly Tensor[], present: ReadonlySet<string>): void {
     for (const [i, { pieces }] of this.#shards.entries()) setPieces(pieces, parts[i] as Tensor, present);
   }
 
-  /** Scales the gradient to at most `maxNorm` (0 = never) and returns the norm that it had. */
+  /** Scales the gradient to at most `maxNorm` (0 = never) and returns the norm it had. */
   async clip(maxNorm: number): Promise<number> {
     const own = scope(() => noGrad(() => squaresOf(this.#pieces.map(({ values }) => values))));
     const norm = Math.sqrt((await this.#world.gather(own)).reduce((sum, squares) => sum + squares, 0));
@@ -103,12 +103,12 @@ export class ShardedAdamW {
     for (const shard of this.#shards) await this.#spread(shard);
   }
 
-  /** Gives every rank the new weights of a bucket; its own part to this one where they are dealt. */
+  /** Gives every rank the new weights of a bucket; if they are sharded, only its own part. */
   async #spread({ bucket, length, pieces, group }: Shard): Promise<void> {
     const { dtype } = bucket;
     const part = this.weights?.ownPart(bucket);
     if (part !== undefined) {
-      // Values in f32 are a view of the part.
+      // Values in f32 are views of the part.
       if (dtype !== 'float32') scope(() => noGrad(() => part.copy_(joined(pieces, length, bucket))));
       return;
     }
@@ -131,8 +131,8 @@ export class ShardedAdamW {
   }
 
   /**
-   * Writes the state of all ranks as one rank would: every rank calls it, and the one with a path writes. Buckets are gathered
-   * one by one, so that no rank holds more than one of them whole.
+   * Writes the state of all ranks as a single rank would: every rank calls it, and the one with a path writes. Buckets
+   * are gathered one by one, so that no rank holds more than one of them whole.
    */
   async save(path: string | undefined): Promise<void> {
     const own = Object.fromEntries(this.#inner.state().map(({ name, steps }) => [name, steps]));
@@ -170,7 +170,7 @@ export class ShardedAdamW {
     file?.finish();
   }
 
-  /** Takes this rank's part of a state that any number of ranks has written. */
+  /** Takes this rank's part of a state written by any number of ranks. */
   load(path: string): void {
     using file = openSafetensors(path);
     const each = JSON.parse(file.metadata.parameter_steps ?? '[]') as number[];
@@ -237,7 +237,7 @@ function shardOf(bucket: Bucket, world: World, weights: ShardedWeights | null): 
   return { bucket, length, pieces, group };
 }
 
-/** The pieces end to end, as long as every rank's part; what is behind the last parameter is zero. */
+/** The pieces end to end, as long as every rank's part; elements after the last parameter are zero. */
 function joined(pieces: readonly Piece[], length: number, { device }: Bucket): Tensor {
   const parts = pieces.map(({ values }) => values.detach());
   const used = pieces.reduce((sum, { size }) => sum + size, 0);

@@ -1,11 +1,12 @@
 /**
- * One micro-batch through sharded weights. A block is gathered before its forward and again before backward, which runs its
- * forward a second time; the next block is on its way meanwhile; a block's gradients leave as soon as they are complete.
+ * One micro-batch through sharded weights. A block is gathered before its forward and again before backward, which runs
+ * its forward a second time. The next block is gathered meanwhile; a block's gradients are sent as soon as they are
+ * complete.
  *
  *     gathered:   0 1 2 3 | 2 1 0        (the last block stays between forward and backward)
- *     reduced:            | 3 2 1 0, then what is in no block
+ *     reduced:            | 3 2 1 0, then the parameters outside blocks
  *
- * Every rank runs through the same collectives, also where it has no micro-batch (`finish`).
+ * Every rank runs through the same collectives, even if it has no micro-batch (`finish`).
  */
 import type { Bucket } from '../buckets.ts';
 import type { Exchange } from '../exchange.ts';
@@ -18,12 +19,12 @@ export class ShardedPass {
   readonly #ranks: number;
   /** The blocks in the order in which they are used: forward, then backward. */
   readonly #uses: readonly number[];
-  /** Uses that are done, and those that are gathered or on their way. */
+  /** Uses that are done, and those that are gathered or being gathered. */
   #done = 0;
   #asked = 0;
   #isThere = false;
 
-  /** `lowest`: the first block that backward goes down to. */
+  /** `lowest`: the lowest block that backward reaches. */
   constructor(weights: ShardedWeights, exchange: Exchange, { ranks, lowest }: { ranks: number; lowest: number }) {
     this.#weights = weights;
     this.#exchange = exchange;
@@ -46,7 +47,7 @@ export class ShardedPass {
     this.#release();
   }
 
-  /** The uses that are left, without computing; then the gradients of what is in no block. */
+  /** Runs through the remaining uses without computing, then sends the gradients outside blocks. */
   finish(): void {
     while (this.#done < this.#uses.length) {
       this.#need();
@@ -55,7 +56,7 @@ export class ShardedPass {
     this.#reduce(({ block }) => block === null);
   }
 
-  /** Waits for the block that is used next, and asks for the one after it. */
+  /** Waits for the block that is used next, and requests the one after it. */
   #need(): void {
     if (this.#isThere) return;
     this.#askUpTo(this.#done);

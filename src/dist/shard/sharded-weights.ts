@@ -1,6 +1,6 @@
 /**
- * Weights dealt over the ranks (ZeRO-3; Rajbhandari et al. 2020): a rank holds 1/N of every block and gathers a block for
- * the moments in which it is used. A parameter keeps its handle, its shape and its gradient; only its memory comes and goes.
+ * Weights sharded over the ranks (ZeRO-3; Rajbhandari et al. 2020): a rank holds 1/N of every block and gathers a block
+ * only while it is used. A parameter keeps its handle, its shape and its gradient; only its memory comes and goes.
  *
  *     await weights.beginUpdate();        // the whole weights are freed
  *     …                                   // blocks come and go (sharded-pass.ts)
@@ -51,7 +51,7 @@ class LentBucket {
     );
   }
 
-  /** Begins to gather, for `join` within a pass, which cannot await. */
+  /** Starts to gather, for `join` within a pass, which cannot await. */
   start(): void {
     if (this.#gathering !== null) return;
     const { whole, bytes } = this.#buffers();
@@ -95,7 +95,7 @@ class LentBucket {
 }
 
 export class ShardedWeights {
-  /** By block. What is in no block (embedding, final norm, head) is whole throughout an update. */
+  /** By block. Weights outside blocks (embedding, final norm, head) are whole throughout an update. */
   readonly #blocks: LentBucket[][] = [];
   readonly #rest: LentBucket[] = [];
   readonly #parts = new Map<Bucket, LentBucket>();
@@ -119,7 +119,7 @@ export class ShardedWeights {
   get isWhole(): boolean {
     return this.#isWhole;
   }
-  /** Bytes of the weights: of all of them, and of those that a rank has at most while it updates. */
+  /** Bytes of the weights: of all of them, and the most that a rank has during an update. */
   get bytes(): { whole: number; inUpdate: number } {
     const sum = (lents: readonly LentBucket[]) => lents.reduce((all, lent) => all + lent.wholeBytes, 0);
     const whole = sum([...this.#parts.values()]);
@@ -130,12 +130,12 @@ export class ShardedWeights {
     return { whole, inUpdate: own + sum(this.#rest) + 2 * Math.max(0, ...this.#blocks.map(sum)) };
   }
 
-  /** This rank's part of a bucket; undefined for buckets whose weights every rank has whole. */
+  /** This rank's part of a bucket; undefined for buckets whose weights are whole on every rank. */
   ownPart(bucket: Bucket): Tensor | undefined {
     return this.#parts.get(bucket)?.own;
   }
 
-  /** Before an update: frees the blocks, and has the rest whole. Every rank calls it. */
+  /** Before an update: frees the blocks, and keeps the rest whole. Every rank calls it. */
   async beginUpdate(): Promise<void> {
     if (!this.#isWhole) {
       for (const lent of this.#rest) await lent.gather();
@@ -151,7 +151,7 @@ export class ShardedWeights {
     for (const lent of this.#rest) lent.drop();
   }
 
-  /** Gathers the weights, as they are now, block by block; false where they are whole already. Every rank calls it. */
+  /** Gathers the current weights, block by block; false if they are already whole. Every rank calls it. */
   async makeWhole(): Promise<boolean> {
     if (this.#isWhole) return false;
     const lents = [...this.#parts.values()];

@@ -22,7 +22,10 @@ export function alibiBias(positions: AlibiPositions, heads: number, lengthTokens
   return bias;
 }
 
-/** The slopes: a geometric sequence for a power of two of heads. Other counts take the rest from the next power's sequence. */
+/**
+ * The slopes: a geometric sequence if the number of heads is a power of two. Other counts take the rest from the next
+ * power's sequence.
+ */
 export function alibiSlopes(heads: number): number[] {
   const whole = 2 ** Math.floor(Math.log2(heads));
   const base = 2 ** -(8 / whole);

@@ -36,7 +36,7 @@ function startsOf(lengths: readonly number[]): number[] {
   return starts;
 }
 
-/** One sequence, [rows, H, D]; keys and values [keys, G, D], of which the last `rows` are its own. */
+/** One sequence, [rows, H, D]; keys and values are [keys, G, D], and the last `rows` of them are the sequence's own. */
 function plain(q: Tensor, k: Tensor, v: Tensor, scale: number, window: number, bias: Tensor | null): Tensor {
   const [rows, heads, keys] = [q.size(0), q.size(1), k.size(0)];
   const share = heads / k.size(1);
@@ -98,13 +98,13 @@ function packed(
   return { out, dq, dk, dv };
 }
 
-/** The largest difference beside the largest number, or beside 1 where all are smaller (a lone key has no gradient). */
+/** The largest difference relative to the largest number, or to 1 if all are smaller (a lone key has no gradient). */
 function difference(a: Tensor, b: Tensor): number {
   const wide = b.to('float64');
   return a.to('float64').sub(wide).abs().max().item() / Math.max(1, wide.abs().max().item());
 }
 
-/** In half precision results are rounded, and backward takes the output as it was rounded. */
+/** In half precision results are rounded, and backward uses the rounded output. */
 const bounds = { float64: 2e-6, float32: 2e-6, bfloat16: 1e-2, float16: 2e-3 };
 
 function check(given: Case, dtype: keyof typeof bounds = 'float32'): void {

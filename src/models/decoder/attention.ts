@@ -1,7 +1,8 @@
 /**
- * Attention over a packed batch. Half precision on CUDA has our kernels (native/ops/training/causal_attention.cc) for sequences
- * that are not long, and flash kernels with cumulative lengths; everything else has our blocked operator
- * (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work in our kernels and, on the CPU up to f32, in that operator.
+ * Attention over a packed batch. Half precision on CUDA uses our kernels (native/ops/training/causal_attention.cc) for
+ * short and medium sequences, and flash kernels with cumulative lengths for long ones; everything else uses our blocked
+ * operator (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work in our kernels and, on the CPU in f32
+ * and half precision, in that operator.
  */
 
 import { flashAttention, flashTakes } from '../../tensor/flash.ts';
@@ -49,7 +50,10 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
   );
 }
 
-/** Whether our kernels take this batch: prefixes in any case, others where they are not slower than the flash kernels. */
+/**
+ * Whether our kernels take this batch: any batch with prefixes, and others if they are no slower than the flash
+ * kernels.
+ */
 function hasKernels(q: Tensor, k: Tensor, batch: PackedBatch): boolean {
   const longest = aten<number>('attune::causal_attention_longest', q, k);
   return longest > 0 && (batch.prefixes !== undefined || meanLength(batch) <= longest);
@@ -64,7 +68,7 @@ export interface LayersAttention {
   hasBias: boolean;
 }
 
-/** The longest sequence that should have a prefix, in tokens; 0 where attention knows no prefixes. */
+/** The longest sequence that should have a prefix, in tokens; 0 if attention does not support prefixes. */
 export function longestWithPrefix(layers: LayersAttention, device: Device, dtype: DType): number {
   if (device === 'cpu') return dtype === 'float64' ? 0 : Number.POSITIVE_INFINITY;
   if (layers.hasBias || layers.windows.some((window) => window !== null)) return 0;
@@ -73,7 +77,7 @@ export function longestWithPrefix(layers: LayersAttention, device: Device, dtype
 
 const knownLongest = new Map<string, number>();
 
-/** `attune::causal_attention_longest` of such heads. */
+/** `attune::causal_attention_longest` for such heads. */
 function longestOfKernels({ heads, kvHeads, headDim }: LayersAttention, device: Device, dtype: DType): number {
   const key = `${device} ${dtype} ${heads} ${kvHeads} ${headDim}`;
   const known = knownLongest.get(key);
@@ -86,7 +90,7 @@ function longestOfKernels({ heads, kvHeads, headDim }: LayersAttention, device: 
   return longest;
 }
 
-/** The length of the average token's sequence, Σn² / Σn, as the work grows with n². */
+/** The length of the average token's sequence, Σn² / Σn, since the work grows with n². */
 function meanLength({ starts }: PackedBatch): number {
   let squares = 0;
   for (let s = 0; s + 1 < starts.length; s++) squares += ((starts[s + 1] as number) - (starts[s] as number)) ** 2;

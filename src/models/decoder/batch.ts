@@ -1,5 +1,5 @@
 /**
- * A packed batch: sequences laid end to end, no padding anywhere. The one form in which tokens reach a model.
+ * A packed batch: sequences laid end to end, no padding anywhere. Tokens reach a model in no other form.
  *
  *     const batch = packSequences([[1, 2, 3], [4, 5]]);   // ids [5], positions 0 1 2 0 1, starts [0, 3, 5]
  *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several share goes through the model once
@@ -12,7 +12,7 @@ import { type Device, embedding, integers, type Tensor, tensor } from '../../ten
 export interface PackedBatch {
   /** [total], int64. */
   ids: Tensor;
-  /** Each token's position in its own sequence, the shared prefix included; [total], int64. */
+  /** Each token's position in its own sequence, counting the shared prefix; [total], int64. */
   positions: Tensor;
   /** Where each sequence begins, and the total at the end: n + 1 numbers. */
   starts: readonly number[];
@@ -20,19 +20,19 @@ export interface PackedBatch {
   cuSeqlens?: Tensor;
   /** Where the sequences and their prefixes are, for our CUDA kernels; absent on the CPU. */
   places?: SequencePlaces;
-  /** Tokens of the longest sequence, its shared prefix included. */
+  /** Tokens of the longest sequence, including its shared prefix. */
   longest: number;
   /** Per sequence, the index of the sequence that is its prefix, or −1. A prefix has no prefix itself. */
   prefixes?: readonly number[];
-  /** Where `packShared` put each token of its sequences; absent where no prompt is shared. */
+  /** Where `packShared` put each token of its sequences; absent if no prompt is shared. */
   rows?: Int32Array;
 }
 
-/** What `attune::causal_attention` is told of a batch (native/ops/training/causal_attention.cc). */
+/** The description of a batch for `attune::causal_attention` (native/ops/training/causal_attention.cc). */
 export interface SequencePlaces {
   /** One row per sequence, those with the most keys first: [sequences, 4], int32. */
   sequences: Tensor;
-  /** One row per sequence that others continue: [families, 3], int32; null where there is none. */
+  /** One row per sequence that others continue: [families, 3], int32; null if there is none. */
   families: Tensor | null;
   /** Tokens of the sequences that others continue. */
   prefixTokens: number;
@@ -69,7 +69,7 @@ export function packSequences(
 }
 
 const numbers = list(integer);
-/** Token ids. The trainers' own arrays hold nothing else, and are not looked through. */
+/** Token ids. The trainers' own arrays hold nothing else and are not scanned. */
 export const tokenIds: Rule = {
   fits: (value) => value instanceof Int32Array || numbers.fits(value),
   wanted: numbers.wanted,
@@ -111,7 +111,7 @@ export function packedBatch(
   return batch;
 }
 
-/** In the order in which a GPU finishes them soonest. Those that continue a sequence have to follow it. */
+/** In the order that a GPU finishes soonest. Sequences that continue another must come after it. */
 export function sequencePlaces(
   starts: readonly number[],
   device: Device,
@@ -145,13 +145,13 @@ export function sequencePlaces(
   };
 }
 
-/** The shortest prefix that is worth a sequence of its own, in tokens. */
+/** The shortest prefix, in tokens, that is worth a sequence of its own. */
 const worthSharing = 8;
 
 /** Where a decoder computes, and its limit for sharing prompts. */
 export interface Sharing {
   device: Device;
-  /** The longest sequence whose prompt may be shared, in tokens; 0 where none may. */
+  /** The longest sequence whose prompt may be shared, in tokens; 0 if none may. */
   longestShared: number;
 }
 
@@ -172,8 +172,8 @@ export function sharedKey(sequence: PromptedSequence, sharing: Sharing): string 
 }
 
 /**
- * Packs sequences so that a prompt which several of them share goes through the model once; attention adds up the gradients
- * of all that continue it. Those that share a prompt lie together, in the place of the first of them.
+ * Packs sequences so that a shared prompt goes through the model once; attention sums the gradients of all that
+ * continue it. Sequences with the same prompt lie together, in the place of the first of them.
  */
 export function packShared(sequences: readonly PromptedSequence[], sharing = onCpu): PackedBatch {
   const { device } = sharing;
@@ -220,8 +220,8 @@ export function packShared(sequences: readonly PromptedSequence[], sharing = onC
 }
 
 /**
- * The rows of `hidden` that predict the tokens at the packed positions `tokens`: the row before each. The first token after a
- * shared prompt is predicted by the prompt's last row, which several responses then read.
+ * The rows of `hidden` that predict the tokens at the packed positions `tokens`: for each token, the row before it. The
+ * first token after a shared prompt is predicted by the prompt's last row, so several responses read that row.
  */
 export function rowsBefore(hidden: Tensor, { starts, prefixes }: PackedBatch, tokens: ArrayLike<number>): Tensor {
   const { device } = hidden;
@@ -231,11 +231,11 @@ export function rowsBefore(hidden: Tensor, { starts, prefixes }: PackedBatch, to
     prefixes.flatMap((prefix, s) => (prefix < 0 ? [] : [[starts[s] as number, (starts[prefix + 1] as number) - 1]])),
   );
   for (let i = 0; i < before.length; i++) before[i] = firsts.get(tokens[i] as number) ?? (before[i] as number);
-  // Adds up the gradients of a row in a fixed order, which index_select does not on CUDA.
+  // Sums a row's gradients in a fixed order, which index_select does not do on CUDA.
   return embedding(hidden, integers(before, { device }));
 }
 
-/** Where each sequence begins if they lie end to end, and their tokens together at the end. */
+/** Where each sequence begins when they lie end to end, and their total at the end. */
 function startsOf(sequences: readonly PromptedSequence[]): number[] {
   const starts = [0];
   for (const { ids } of sequences) starts.push((starts.at(-1) as number) + ids.length);

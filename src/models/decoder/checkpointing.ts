@@ -1,14 +1,15 @@
 /**
- * Backward block by block: with gradient checkpointing (Chen et al. 2016), where forward keeps only the blocks' inputs and each
- * block runs again in backward (memory for the activations of one block instead of all), and where somebody watches the blocks.
+ * Backward block by block. With gradient checkpointing (Chen et al. 2016), forward keeps only the blocks' inputs and
+ * each block runs again in backward, so that only one block's activations are in memory. A watcher of the blocks needs
+ * it too.
  */
 import { type Device, noGrad, rngState, scope, setRngState, type Tensor } from '../../tensor/index.ts';
 import type { Layer, Pass } from './layer.ts';
 import { applyNorm, type Norm } from './norm.ts';
 
 /**
- * Told how a pass goes through the blocks, so that weights may come and gradients may go beside it (src/dist). Nothing of it
- * waits for JavaScript's event loop.
+ * Notified as a pass goes through the blocks, so that src/dist can gather weights and reduce gradients alongside. None
+ * of its methods wait for JavaScript's event loop.
  */
 export interface PassWatcher {
   /** Whether blocks must run again in backward, as with gradient checkpointing. */
@@ -20,7 +21,7 @@ export interface PassWatcher {
   afterBackward(block: number): void;
 }
 
-/** The blocks, and what goes through them. */
+/** The blocks and their input. */
 export interface WatchedBlocks {
   embedded: Tensor;
   layers: readonly Layer[];
@@ -70,7 +71,10 @@ export function backwardByBlocks(blocks: WatchedBlocks, loss: (hidden: Tensor) =
   return value.detach();
 }
 
-/** The blocks' inputs, their outputs where activations are kept, and the generators' states where they must be repeated. */
+/**
+ * The blocks' inputs, their outputs if activations are kept, and the generators' states if random numbers must be
+ * repeated.
+ */
 function forwardByBlocks(
   { embedded, layers, pass, device, recompute, watcher }: WatchedBlocks,
   random: boolean,

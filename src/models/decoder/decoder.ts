@@ -41,11 +41,11 @@ export interface DecoderWeights {
   finalNorm: Norm;
   /** Whether there is a language-model head; a reward model's checkpoint may have none. */
   lm: boolean;
-  /** The language-model head; null where it is the embedding's weight, without a bias. */
+  /** The language-model head; null if it is the embedding's weight without a bias. */
   head: { name: string; weight: Tensor | null; bias: Tensor | null } | null;
 }
 
-/** A weight under its checkpoint name: its tensor (a view where several weights share one matrix) and its gradient. */
+/** A weight under its checkpoint name: its tensor (a view if several weights share one matrix) and its gradient. */
 export interface NamedWeight {
   name: string;
   tensor: () => Tensor;
@@ -56,13 +56,16 @@ export interface NamedWeight {
 export class Decoder {
   readonly spec: DecoderSpec;
   readonly weights: DecoderWeights;
-  /** Whether dropout is active (where the config has any). */
+  /** Whether dropout is active (if the config has any). */
   training = false;
-  /** @internal Told of every backward pass, block by block; null where nobody wants to know. */
+  /** @internal Notified of every backward pass, block by block; null if nobody watches. */
   watcher: PassWatcher | null = null;
-  /** @internal Whether its weights are there: those that several processes share are whole only at times. */
+  /** @internal Whether its weights are there: weights sharded over several processes are whole only at times. */
   residence: { readonly isWhole: boolean; makeWhole(): Promise<boolean> } | null = null;
-  /** @internal Changes when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
+  /**
+   * @internal Changes when adapters are activated, removed or merged. A captured CUDA graph or a decode plan is valid
+   * for one value only.
+   */
   arrangement = 0;
   #newestArrangement = 0;
   #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
@@ -84,8 +87,8 @@ export class Decoder {
   }
 
   /**
-   * @internal The longest sequence, in tokens, that may share its prompt with others of a batch (`packShared`); 0 where none may. Attention
-   * must support prefixes, and a token's result must not depend on the length of its sequence.
+   * @internal The longest sequence, in tokens, whose prompt may be shared in a batch (`packShared`); 0 if none may.
+   * Attention must support prefixes, and a token's result must not depend on the length of its sequence.
    */
   get longestShared(): number {
     const { positions, attention } = this.spec;
@@ -100,7 +103,7 @@ export class Decoder {
     return applyNorm(this.weights.finalNorm, x);
   }
 
-  /** @internal The final hidden states of the tokens at `rows` alone: the last block computes no others. */
+  /** @internal The final hidden states of the tokens at `rows` only: the last block does not compute the others. */
   forwardAt(batch: PackedBatch, rows: Tensor): Tensor {
     const pass = this.pass(batch);
     const inPlace = this.layers[0]?.weights.down.rounds(batch.ids.size(0)) ?? false; // products then add to the sum themselves
@@ -259,13 +262,13 @@ export class Decoder {
     return linear(hidden, this.headWeight, this.weights.head?.bias ?? null);
   }
 
-  /** log π(target) and entropy for rows of hidden states, without holding all logits where they are many. */
+  /** log π(target) and entropy for rows of hidden states, without holding all logits when there are many. */
   logprobs(hidden: Tensor, targets: Tensor, temperature = 1): { logp: Tensor; entropy: Tensor } {
     const head = this.headRows(hidden);
     return linearLogprob(head.hidden, head.weight, targets, { temperature });
   }
 
-  /** @internal What is multiplied to give the logits of some rows. */
+  /** @internal The operands whose product is the logits of some rows. */
   headRows(hidden: Tensor): HeadRows {
     const bias = this.weights.head?.bias ?? null;
     if (bias === null) return { hidden, weight: this.headWeight };
@@ -333,7 +336,7 @@ export class Decoder {
     return this;
   }
 
-  /** How the blocks' matrices are quantised; null where they are plain tensors. */
+  /** How the blocks' matrices are quantised; null if they are plain tensors. */
   get quantType(): QuantType | null {
     for (const { quantised } of this.projections()) if (quantised !== null) return quantised.type;
     return null;

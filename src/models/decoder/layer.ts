@@ -1,6 +1,6 @@
 /**
- * One decoder block; its spec says where its norms are and what its MLP is. Training, scoring, prefill and decoding all use
- * it: only `Pass.attend`, which gets q, k and v, differs.
+ * One decoder block; its spec says where its norms are and what its MLP is. Training, scoring, prefill and decoding all
+ * use it; only `Pass.attend`, which gets q, k and v, differs.
  */
 import { aten, dropout, gelu, type Tensor } from '../../tensor/index.ts';
 import type { DecoderSpec, MlpSpec } from '../families/spec.ts';
@@ -14,11 +14,13 @@ export interface Pass {
   training: boolean;
   /** The result may overwrite the block's input: nothing else uses it, and no gradient is recorded. */
   inPlace?: boolean;
-  /** Compute the result of these tokens only (not with `inPlace`); of the others a block computes just keys and values. */
+  /**
+   * Compute the result of these tokens only (not with `inPlace`). For the others a block computes only keys and values.
+   */
   only?: Tensor;
   /** [tokens, heads, headDim] from q of that shape and k, v of [tokens, kvHeads, headDim]. */
   attend: (layer: number, q: Tensor, k: Tensor, v: Tensor) => Tensor;
-  /** Attention straight from the fused projection, where one kernel does it all (decoding). */
+  /** Attention straight from the fused projection, if one kernel does it all (decoding). */
   attendFused?: (layer: Layer, qkv: Tensor) => Tensor;
 }
 
@@ -114,7 +116,7 @@ export class Layer {
     return pass.attend(this.index, q, k, v);
   }
 
-  /** Whether `attune::split_heads` knows the layout and the norms. */
+  /** Whether `attune::split_heads` supports the layout and the norms. */
   #splitsPlainly(): boolean {
     const { layout, qkNorm } = this.spec.attention;
     const { qNorm, kNorm } = this.weights;

@@ -1,7 +1,7 @@
 /**
- * Log-probabilities of given tokens, and how far their distributions are from a teacher's: what every loss on a language model
- * starts from. Logits are computed for the requested rows only, and never all at once (native/ops/linear_logprob.cc,
- * native/ops/training/linear_divergence.cc).
+ * Log-probabilities of given tokens, and the divergence of their distributions from a teacher's: every loss on a
+ * language model starts here. Logits are computed for the requested rows only, and never all at once
+ * (native/ops/linear_logprob.cc, native/ops/training/linear_divergence.cc).
  *
  *     const theirs = frozenRows(teacher.decoder, batch, tokens);
  *     const { divergence } = tokenDivergence({ decoder, rows }, { decoder: teacher.decoder, rows: theirs }, targets);
@@ -38,7 +38,10 @@ export function tokenLogprobs(
   return decoder.logprobs(rowsBefore(hidden, batch, tokens), targets, temperature);
 }
 
-/** log π over the whole vocabulary in f32, [rows, vocabulary]: for a slice of rows at a time, since all at once is large. */
+/**
+ * log π over the whole vocabulary in f32, [rows, vocabulary]. Call it for a slice of rows at a time, since all at once
+ * are large.
+ */
 export function vocabularyLogprobs(decoder: Decoder, hidden: Tensor, temperature: number): Tensor {
   return decoder.logits(hidden).to('float32').div(temperature).logSoftmax(-1);
 }
@@ -49,11 +52,11 @@ export interface DecoderRows {
   rows: Tensor;
 }
 
-/** All [tokens]. */
+/** All of them are [tokens]. */
 export interface TokenDivergence {
   /** The KL, with its gradient for the student. */
   divergence: Tensor;
-  /** The teacher's log-prob of each token, and 1 where it is the teacher's likeliest. */
+  /** The teacher's log-prob of each token, and 1 if it is the teacher's likeliest. */
   teacherLogp: Tensor;
   agrees: Tensor;
 }
@@ -64,8 +67,8 @@ export function frozenRows(decoder: Decoder, batch: PackedBatch, tokens: ArrayLi
 }
 
 /**
- * The divergence of each token's distribution from the teacher's; `targets` are the tokens' ids. A teacher's head may be filled up to a
- * larger size with rows that stand for no token: its distribution is then that over the student's.
+ * The divergence of each token's distribution from the teacher's; `targets` are the tokens' ids. A teacher's head may
+ * be padded with rows that stand for no token: its distribution is then taken over the student's vocabulary.
  */
 export function tokenDivergence(
   student: DecoderRows,

@@ -14,8 +14,8 @@ export function applyNorm(norm: Norm, x: Tensor): Tensor {
 }
 
 /**
- * x + added (x where that is null) and its norm, as a block's residual goes on beside the norm of it. Whoever uses x afterwards has to
- * use the sum returned here, so that backward adds both ways in one pass.
+ * x + added (or x if `added` is null) and its norm: a block continues with both the residual and its norm. Later uses
+ * of x must use the returned sum, so that backward adds both gradients in one pass.
  */
 export function addNorm(norm: Norm | null, x: Tensor, added: Tensor | null): [sum: Tensor, normed: Tensor] {
   if (norm?.kind === 'rms' && norm.weight.dtype === x.dtype && x.dtype !== 'float64')

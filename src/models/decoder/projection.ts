@@ -1,6 +1,6 @@
 /**
- * A linear layer of a decoder. Its matrix may hold several of the checkpoint's below one another (q, k and v; gate and up), so
- * that one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
+ * A linear layer of a decoder. Its matrix may stack several of the checkpoint's (q, k and v; gate and up), so that one
+ * product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
  */
 import { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, type Device, type DType, keep, linear, type Tensor } from '../../tensor/index.ts';
@@ -13,14 +13,14 @@ export interface ProjectionPart {
 
 /** A change to a projection's result, such as LoRA's (src/models/lora/projection.ts). */
 export interface ProjectionAdapter {
-  /** `output` is the projection's own result for `input`. Where no gradient is recorded it may be changed in place. */
+  /** `output` is the projection's own result for `input`. If no gradient is recorded it may be changed in place. */
   apply(input: Tensor, output: Tensor): Tensor;
-  /** The changed result with its gradient by one operator, where there is one for it; else null. */
+  /** The changed result and its gradient in one operator, if there is one for it; else null. */
   applyAtOnce(input: Tensor): Tensor | null;
   /** Whether it draws random numbers (dropout is on), so that repeating the forward needs the generator's state. */
   readonly random: boolean;
   isTrained(): boolean;
-  /** The whole matrix with the change in it, in float32; null where it changes more than the matrix. */
+  /** The whole matrix including the change, in float32; null if the adapter changes more than the matrix. */
   changedWeight(): Tensor | null;
 }
 
@@ -28,13 +28,13 @@ export class Projection {
   readonly inputs: number;
   readonly outputs: number;
   readonly parts: readonly (ProjectionPart & { start: number })[];
-  /** null where the matrix is held quantised. */
+  /** null if the matrix is quantised. */
   weight: Tensor | null;
   quantised: QuantisedMatrix | null;
   bias: Tensor | null;
   /** The active adapter; set by src/models/lora/adapters.ts. */
   adapter: ProjectionAdapter | null = null;
-  /** Whether products may round their input where that is faster; set by `withFastProducts`. */
+  /** Whether products may round their input if that is faster; set by `withFastProducts`. */
   fast = false;
 
   constructor(parts: readonly ProjectionPart[], matrix: Tensor | QuantisedMatrix, bias: Tensor | null) {
@@ -62,12 +62,12 @@ export class Projection {
     return this.adapter === null ? output : this.adapter.apply(input, output);
   }
 
-  /** silu(gate)·up of the result, whose first half are the gates (SwiGLU). */
+  /** silu(gate)·up of the result, whose first half is the gates (SwiGLU). */
   gated(input: Tensor): Tensor {
     return this.#rounding(input)?.swigluFast(input) ?? aten('attune::swiglu', this.forward(input));
   }
 
-  /** Adds its result to `sum` in place, with one fused product where there is no adapter and no bias. Without gradient. */
+  /** Adds its result to `sum` in place, in one fused product if there is no adapter and no bias. Without gradient. */
   addTo_(sum: Tensor, input: Tensor): Tensor {
     if (this.adapter === null && this.bias === null && this.weight !== null)
       return aten('addmm_', sum, input, this.weight.t());
@@ -81,12 +81,12 @@ export class Projection {
     return this.rounds(input.size(0)) ? matrix.multiplyFast(input, bias) : matrix.multiply(input, bias);
   }
 
-  /** Whether so many rows of input are rounded. */
+  /** Whether the input is rounded when it has this many rows. */
   rounds(rows: number): boolean {
     return this.fast && this.quantised !== null && gainsByRounding(rows, this);
   }
 
-  /** The matrix, where it alone makes the result, from rounded input. */
+  /** The matrix, if it alone makes the result from rounded input. */
   #rounding(input: Tensor): QuantisedMatrix | null {
     return this.adapter === null && this.bias === null && this.rounds(input.size(0)) ? this.quantised : null;
   }
@@ -118,8 +118,8 @@ export class Projection {
 }
 
 /**
- * Whether rounding so many rows gains time. It saves what plain weights and products of bf16 take (the first as much as 900 rows), and costs what
- * 800 outputs save, and some 25 µs; read on an H200 (benchmarks/notes/quantised.md).
+ * Whether rounding this many rows saves time. It saves the cost of plain weights and bf16 products (the first as much
+ * as 900 rows). It costs what 800 outputs save, plus some 25 µs. Measured on an H200 (benchmarks/notes/quantised.md).
  */
 function gainsByRounding(rows: number, { inputs, outputs }: Projection): boolean {
   return inputs * (outputs * (rows + 900) - 800 * rows) > 1.7e10;

@@ -1,4 +1,4 @@
-/** Several sequences in one response: they know nothing of one another. */
+/** Several sequences in one response: they do not see one another. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ const third = [40, 41, 42];
 it('counts of each what it would count alone, also where sequences share a prompt or one has none', () => {
   const ids = Int32Array.from([...first, ...second, ...third]);
   const starts = [0, first.length, first.length + second.length];
-  // The last one has no prompt: nothing predicts its first token, and least of all the sequence before.
+  // The last one has no prompt: nothing predicts its first token, least of all the sequence before it.
   const spans = [9, 12, 12 + 9, 12 + 11, 23, 26];
   const whole = { ids, promptLength: 0, spans, starts };
   const alone = responseLogprobs(model.decoder, [
@@ -40,7 +40,7 @@ it('counts of each what it would count alone, also where sequences share a promp
   const both = responseLogprobs(model.decoder, [other, whole]);
   expect(both[0]).toBeCloseTo(alone[0] as number, 4);
   expect(both[1]).toBeCloseTo(total, 4);
-  // Other tokens in one change nothing in those behind it.
+  // Other tokens in one sequence change nothing in the ones after it.
   const changed = Int32Array.from(ids);
   changed.fill(77, 0, 12);
   const tokens = (each: Int32Array) => {

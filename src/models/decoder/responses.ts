@@ -22,13 +22,13 @@ import { withoutDropout } from './temporarily.ts';
 /** A prompt followed by a response: token ids of which those from `promptLength` on are the response. */
 export interface PromptedResponse extends PromptedSequence {
   /**
-   * Where the response's own tokens are, [start, end, start, end, …] in `ids`, if others stand between them: what an
-   * environment said between two turns. The others are read like the prompt, and nothing is computed of them.
+   * Where the response's own tokens are, [start, end, start, end, …] in `ids`, if other tokens stand between them (an
+   * environment's output between two turns). The others are read like the prompt and have no log-probs.
    */
   spans?: ArrayLike<number>;
   /**
-   * Where sequences begin in `ids`, the first at 0, if there are several that know nothing of one another: the conversations of an agent.
-   * Its own tokens are then where `spans` says.
+   * Where sequences begin in `ids` (the first at 0), if there are several that do not see one another: the
+   * conversations of an agent. `spans` then gives its own tokens.
    */
   starts?: ArrayLike<number>;
 }
@@ -41,7 +41,7 @@ export interface MicroBatchLimits {
   tokens?: number;
 }
 
-/** Infinity is a limit too. */
+/** Infinity is allowed. */
 const limitRules: Record<keyof MicroBatchLimits, Rule> = { examples: atLeast(1), tokens: atLeast(1) };
 const checkLimits = (limits: MicroBatchLimits) => checkArguments('The limits of a micro-batch', limits, limitRules);
 
@@ -56,7 +56,7 @@ function checkResponses(responses: readonly PromptedResponse[]): void {
 const fields = { ids: tokenIds, promptLength: whole(0), spans: tokenIds, starts: tokenIds };
 const required = ['ids', 'promptLength'];
 
-/** Spans follow one another, within the ids. */
+/** Spans are in order and within the ids. */
 function checkSpans({ ids, spans = [] }: PromptedResponse): void {
   let before = 0;
   for (let i = 0; i < spans.length; i++) {
@@ -69,7 +69,7 @@ function checkSpans({ ids, spans = [] }: PromptedResponse): void {
   }
 }
 
-/** Sequences follow one another, and no span reaches from one into another. */
+/** Sequences are in order, and no span crosses from one into another. */
 function checkStarts({ ids, spans, starts }: PromptedResponse): void {
   if (starts === undefined) return;
   const all = Array.from(starts);
@@ -82,7 +82,10 @@ function checkStarts({ ids, spans, starts }: PromptedResponse): void {
     );
 }
 
-/** The sequences of a response: itself, unless it has several. What stands before a sequence's first span is its prompt. */
+/**
+ * The sequences of a response: the response itself, unless it has several. Tokens before a sequence's first span are
+ * its prompt.
+ */
 function sequencesOf({ ids, promptLength, spans = [], starts }: PromptedResponse): PromptedSequence[] {
   if (starts === undefined) return [{ ids, promptLength }];
   return Array.from(starts, (start, i) => {
@@ -92,7 +95,7 @@ function sequencesOf({ ids, promptLength, spans = [], starts }: PromptedResponse
   });
 }
 
-/** Where the response's own tokens are. The very first token of a sequence is left out: nothing predicts it. */
+/** Where the response's own tokens are. A sequence's very first token is left out, since nothing predicts it. */
 function ownSpans({
   ids,
   promptLength,
@@ -128,8 +131,8 @@ export function microBatches<T>(items: readonly T[], limits: MicroBatchLimits, t
 }
 
 /**
- * Cuts responses into micro-batches within the limits, counting tokens as `packResponses` packs them. Neighbours with the same
- * prompt stay together where they fit.
+ * Cuts responses into micro-batches within the limits, counting tokens as `packResponses` packs them. Neighbours with
+ * the same prompt stay together if they fit.
  */
 export function responseBatches<T extends PromptedResponse>(
   responses: readonly T[],
@@ -206,13 +209,19 @@ export function responsesOf(batch: SequencesWithPrompts): PromptedResponse[] {
 /** A batch of responses, and where their tokens are in it. */
 export interface PackedResponses {
   batch: PackedBatch;
-  /** Packed positions of all response tokens, as `tokenLogprobs` takes them. */
+  /** Packed positions of all response tokens, for `tokenLogprobs`. */
   tokens: Int32Array;
-  /** Response tokens per sequence: its own ones. A sequence's very first token is not counted: nothing predicts it. */
+  /**
+   * Response tokens per sequence, only its own. A sequence's very first token is not counted, since nothing predicts
+   * it.
+   */
   lengths: number[];
 }
 
-/** Packs responses into one batch. A prompt that several share goes through the decoder once, where it supports that. */
+/**
+ * Packs responses into one batch. A prompt that several share goes through the decoder once, if the decoder supports
+ * that.
+ */
 export function packResponses(responses: readonly PromptedResponse[], decoder: Sharing): PackedResponses {
   checkResponses(responses);
   const batch = packShared(responses.flatMap(sequencesOf), decoder);
@@ -244,7 +253,7 @@ export function responseLogprobs(
   );
 }
 
-/** Numbers that a device may still compute. `read` or `drop` them once. */
+/** Numbers that a device may still be computing. Call `read` or `drop` once. */
 export interface Started<T> {
   read(): T;
   drop(): void;
@@ -253,8 +262,8 @@ export interface Started<T> {
 export type StartedLogprobs = Started<number[]>;
 
 /**
- * The same, started only. On CUDA the numbers are read beside whatever is queued after them: a training step's forward pass, which
- * the device would otherwise begin only when the host has read them.
+ * Starts the same without waiting. On CUDA the numbers are read while later work runs: a training step's forward pass,
+ * which the device would otherwise start only after the host has read them.
  */
 export function startResponseLogprobs(
   decoder: Decoder,
@@ -272,7 +281,7 @@ export function startResponseLogprobs(
   };
 }
 
-/** Of one batch. */
+/** The log-probs of one batch. */
 function startedLogprobs(decoder: Decoder, responses: readonly PromptedResponse[]): StartedLogprobs {
   const { lp, lengths } = scope(() =>
     noGrad(() => {
@@ -293,7 +302,10 @@ function startedLogprobs(decoder: Decoder, responses: readonly PromptedResponse[
   return { read: sums, drop: lp.drop };
 }
 
-/** Floats that are read beside whatever the device is given after this call: float64 where they are, float32 otherwise. */
+/**
+ * Floats that are read while the device does the work queued after this call: float64 if they are float64, else
+ * float32.
+ */
 export function readLater(values: Tensor): Started<Float32Array | Float64Array> {
   const kept = keep(values.to(values.dtype === 'float64' ? 'float64' : 'float32').detach());
   const stream = readingStream(values.device);
@@ -313,7 +325,7 @@ export function readLater(values: Tensor): Started<Float32Array | Float64Array> 
 
 const readingStreams = new Map<Device, Stream>();
 
-/** Where numbers are read while a device goes on; null on the CPU, which computes at once. */
+/** The stream on which numbers are read while the device continues; null on the CPU, which computes at once. */
 function readingStream(device: Device): Stream | null {
   if (!device.startsWith('cuda')) return null;
   const stream = readingStreams.get(device) ?? new Stream(device);

@@ -37,9 +37,9 @@ export function packedRopeTable(positions: RopePositions, starts: readonly numbe
 }
 
 /**
- * The table for decoding token by token. With dynamic scaling the angles depend on the sequence's length: a token gets those of
- * the sequence that ends with it. Earlier keys keep the angles they were cached with, as in transformers. So past the original
- * context a response's log-probs differ from those of one forward pass over the whole sequence.
+ * The table for decoding token by token. With dynamic scaling the angles depend on the sequence's length: a token gets
+ * those of the sequence that ends with it. Earlier keys keep the angles they were cached with, as in transformers. So
+ * past the original context a response's log-probs differ from those of one forward pass over the whole sequence.
  */
 export function decodeRopeTable(positions: RopePositions, count: number): RopeTable {
   const table = ropeTable(positions, count);

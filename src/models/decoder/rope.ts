@@ -10,7 +10,7 @@ import type { Positions, RopeScaling } from '../families/spec.ts';
 export type RopePositions = Extract<Positions, { kind: 'rope' }>;
 
 export interface RopeFrequencies {
-  /** One per rotated pair: rotaryDim / 2. */
+  /** One per rotated pair, rotaryDim / 2 in all. */
   inverseFrequencies: Float64Array;
   /** Multiplies cosines and sines (YaRN's temperature); 1 elsewhere. */
   attentionScale: number;

@@ -1,7 +1,7 @@
-/** Settings that hold while a function runs, and are then put back. */
+/** Settings that hold while a function runs and are restored afterwards. */
 import type { Decoder } from './decoder.ts';
 
-/** Runs `body`, synchronous or not, and then `restore`, also where `body` fails. */
+/** Runs `body`, synchronous or not, and then `restore`, even if `body` fails. */
 export function thenRestore<T>(body: () => T, restore: () => void): T {
   let result: T;
   try {

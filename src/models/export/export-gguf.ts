@@ -1,5 +1,5 @@
 /**
- * Writes a model as one GGUF file for llama.cpp and programs built on it, with a Modelfile for Ollama beside it.
+ * Writes a model as a GGUF file for llama.cpp and programs built on it, with a Modelfile for Ollama beside it.
  *
  *     const { path, notes } = await exportGguf({ model: './merged', type: 'q8_0', out: 'm.gguf' });
  */
@@ -32,26 +32,29 @@ import { readVocabulary } from './gguf/vocabulary.ts';
 import { writeGguf } from './gguf/writer.ts';
 import { type MergeSource, openMerged } from './merged.ts';
 
-/** What to export, in which tensor type, and where to. */
+/** What to export, in which tensor type, and where. */
 export interface GgufOptions extends MergeSource {
   type: TensorType;
   /** The file to write, `….gguf`. */
   out: string;
-  /** Replaces an earlier GGUF file and its Modelfile; without it such a file, and a Modelfile that was edited, is refused. */
+  /**
+   * Replaces an earlier GGUF file and its Modelfile. Without it, an existing GGUF file or an edited Modelfile is
+   * refused.
+   */
   overwrite?: boolean;
 }
 
 /** What was written, and how llama.cpp's results will differ on this model. */
 export interface GgufExport {
   path: string;
-  /** `Modelfile` beside it, or `<name>.Modelfile` where that is there for another model. */
+  /** `Modelfile` beside it, or `<name>.Modelfile` if that one belongs to another model. */
   modelfile: string;
   bytes: number;
   architecture: string;
   tensors: number;
   /** llama.cpp's name for the pre-tokenizer; null for SentencePiece-like tokenizers. */
   preTokenizer: string | null;
-  /** What llama.cpp does differently from attune; empty where no difference is known. */
+  /** What llama.cpp does differently from attune; empty if no difference is known. */
   notes: string[];
 }
 
@@ -134,7 +137,7 @@ function target({ out, overwrite }: GgufOptions): string {
   return path;
 }
 
-/** A Modelfile with other lines than an export's has somebody's work in it, or is all that is left of another model. */
+/** A Modelfile with other lines than an export writes was edited by somebody, or belongs to another model. */
 function refuseEdited(path: string, text: string, { out, overwrite }: GgufOptions): void {
   if (overwrite || !existsSync(path) || readFileSync(path, 'utf8') === text) return;
   throw new UserError(

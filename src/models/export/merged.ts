@@ -22,7 +22,7 @@ import type { Model } from '../model.ts';
 export interface MergeSource {
   /** A folder or a name on the hub; an adapter's folder gives its base with the adapter. */
   model: string;
-  /** The folder of an adapter to put on it. */
+  /** The folder of an adapter to put on the model. */
   adapter?: string;
   /** The dtype of the weights; by default as they are stored. */
   dtype?: DType;
@@ -30,13 +30,13 @@ export interface MergeSource {
 
 export interface MergedModel extends Disposable {
   model: Model;
-  /** The folder with its tokenizer; null where none of the folders has one. */
+  /** The folder with its tokenizer; null if none of the folders has one. */
   tokenizerFolder: string | null;
   /** All folders that were read; the export must not overwrite them. */
   inputs: string[];
 }
 
-/** Loads a model, dequantises it where it is quantised, and merges its adapters. */
+/** Loads a model, dequantises it if it is quantised, and merges its adapters. */
 export async function openMerged(source: MergeSource, progress?: Progress): Promise<MergedModel> {
   const folder = await resolveModel(source.model, { progress });
   const model = await loadModel(source.model, { progress, dtype: source.dtype });

@@ -1,6 +1,6 @@
 /**
- * Falcon (Almazrouei et al. 2023): 7B (one key-value head, attention beside the MLP under one norm), 40B and 180B (the new
- * decoder: grouped heads, a norm each), RW-1B and 7B (ALiBi, one after the other, biases).
+ * Falcon (Almazrouei et al. 2023): 7B (one key-value head, attention and MLP in parallel under one norm), 40B and 180B
+ * (the new decoder: grouped heads, a norm each), RW-1B and RW-7B (ALiBi, attention then MLP, biases).
  */
 
 import { classic, megatronNames } from './classic.ts';
@@ -80,7 +80,10 @@ export const falcon: Family = {
   loraTargets: ['query_key_value'],
 };
 
-/** The new decoder is always parallel, with two norms unless the config says one; the old one, if parallel, has one norm. */
+/**
+ * The new decoder is always parallel, with two norms unless the config says one. The old one, if parallel, has one
+ * norm.
+ */
 function parallelKind(config: ConfigReader): DecoderSpec['parallel'] {
   const norms = config.sizeOrNull('num_ln_in_parallel_attn', null);
   const parallel = config.bool('parallel_attn', true);

@@ -1,9 +1,9 @@
-/** No field of a configuration is passed over in silence. */
+/** No field of a configuration is silently ignored. */
 import { describe, expect, it } from 'vitest';
 import { families, familyOf } from './index.ts';
 
 describe('every field of transformers’ config classes (5.18)', () => {
-  /** Fields that do not change what the decoder computes, or only how a head beside it is made. */
+  /** Fields that do not change what the decoder computes, or only describe a head. */
   const harmless = new Set([
     ...[
       'bos_token_id',
@@ -53,7 +53,7 @@ describe('every field of transformers’ config classes (5.18)', () => {
       activation tie_word_embeddings`,
   };
 
-  /** A value of no kind that any field can have: a field that is read refuses it, naming itself. */
+  /** A value of a kind that no field can have: a field that is read refuses it by name. */
   const odd = ['odd'];
   it.each(Object.entries(fields))('is read or known to be harmless: %s', (type, names) => {
     const minimal = {
@@ -69,7 +69,7 @@ describe('every field of transformers’ config classes (5.18)', () => {
     }
   });
 
-  /** Other names of a field, so that a probe does not meet them. */
+  /** Other names of a field, so that a probe does not use them. */
   function aliased(type: string, name: string): string[] {
     const aliases = families.find((family) => family.modelType === type)?.aliases ?? {};
     const group = Object.entries(aliases).find(([key, others]) => key === name || others.includes(name));

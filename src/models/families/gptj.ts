@@ -1,4 +1,4 @@
-/** GPT-J (Wang and Komatsuzaki 2021): rope on neighbouring pairs, attention and MLP side by side, a bias on the head. */
+/** GPT-J (Wang and Komatsuzaki 2021): rope on neighbouring pairs, attention and MLP in parallel, a bias on the head. */
 
 import { classic, gptAliases, gptNames } from './classic.ts';
 import { headSize } from './heads.ts';

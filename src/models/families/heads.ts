@@ -1,7 +1,7 @@
 /** How the hidden size divides into attention heads, and heads into groups that share keys and values. */
 import type { ConfigReader } from './spec.ts';
 
-/** The head size where the config does not give it: the hidden size divided by the number of heads. */
+/** The head size if the config does not give it: the hidden size divided by the number of heads. */
 export function headSize(config: ConfigReader, heads: number, hiddenSize: number): number {
   if (hiddenSize % heads !== 0) {
     config.fail('num_attention_heads', `(${heads}) must divide the hidden size (${hiddenSize})`);

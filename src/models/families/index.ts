@@ -1,5 +1,6 @@
 /**
- * The decoder families, and which of them a config.json describes. Adding one is one file beside this and one line here.
+ * The decoder families, and which of them a config.json describes. A new family is one file in this folder and one line
+ * here.
  *
  *   const { family, spec, names } = familyOf(JSON.parse(text), 'models/tiny/config.json');
  */
@@ -23,7 +24,7 @@ export const families: readonly Family[] = [
   ...[gpt2, gptNeo, gptj, gptNeox, llama, mistral, qwen2, qwen3, olmo2, bloom, falcon],
 ];
 
-/** The family that a config.json belongs to, and what it says. `source` names the config in messages. */
+/** The family that a config.json belongs to, and its contents. `source` names the config in messages. */
 export function familyOf(config: object, source: string): { family: Family; spec: DecoderSpec; names: WeightNames } {
   if (typeof config !== 'object' || config === null) throw new UserError(`${source} must hold a JSON object.`);
   const type = (config as { model_type?: unknown }).model_type;

@@ -8,7 +8,7 @@ export interface LlamaLikeDefaults {
   intermediateSize: number;
   /** 'same' means as many as query heads. */
   kvHeads: number | 'same';
-  /** The head size, where the family gives it apart from the hidden size. */
+  /** The head size, if the family gives it independently of the hidden size. */
   headDim?: number;
   maxPositions: number;
   eps: number;

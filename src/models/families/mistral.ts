@@ -22,7 +22,10 @@ export const mistral: Family = {
   loraTargets: llamaLikeTargets,
 };
 
-/** All layers of Mistral are alike: a `layer_types` that says otherwise belongs to another model (Ministral) and is refused. */
+/**
+ * All layers of Mistral are alike: a `layer_types` that says otherwise belongs to another model (Ministral) and is
+ * refused.
+ */
 function checkLayerTypes(config: ConfigReader, window: number | null): void {
   const types = config.optional('layer_types');
   const expected = window === null ? 'full_attention' : 'sliding_attention';

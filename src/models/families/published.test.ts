@@ -1,4 +1,4 @@
-/** Configurations as they lie on the hub. */
+/** Configurations as published on the hub. */
 import { describe, expect, it } from 'vitest';
 import { familyOf } from './index.ts';
 import type { DecoderSpec } from './spec.ts';
@@ -47,7 +47,7 @@ describe('published configurations', () => {
     });
   });
 
-  /** As they lie on the hub, with the notes that their makers left in them. */
+  /** With the notes that their makers left in them. */
   it.each<[string, object, object]>([
     [
       'pythia-70m',

@@ -121,7 +121,7 @@ export class Reader implements ConfigReader {
     throw new UserError(`${this.source}: ${name} ${message}`);
   }
 
-  /** The field under its own name or an alias; where both are given they must agree. */
+  /** The field under its own name or an alias; if both are given they must agree. */
   #look(name: string): unknown {
     let found: unknown;
     let foundAs = name;

@@ -48,7 +48,7 @@ export function readRope(config: ConfigReader, options: RopeOptions): ReturnType
   };
 }
 
-/** The one object that describes rope; where both dialects are present they must agree. */
+/** The one object that describes rope; if both dialects are present they must agree. */
 function ropeObject(config: ConfigReader): { name: string; fields: Fields } {
   const scaling = objectOrNull(config, 'rope_scaling');
   const parameters = objectOrNull(config, 'rope_parameters');
@@ -79,7 +79,7 @@ function readScaling(
   maxPositions: number,
 ): RopeScaling | undefined {
   const type = fields.rope_type ?? fields.type ?? 'default';
-  // Phi-3 keeps this beside the object; as in transformers, that one takes precedence.
+  // Phi-3 keeps this outside the object; as in transformers, that value takes precedence.
   const originalMax = () => config.sizeOrNull('original_max_position_embeddings', null) ?? original();
   const original = () => number('original_max_position_embeddings', maxPositions);
   switch (type) {
@@ -122,7 +122,7 @@ function readScaling(
   }
 }
 
-/** 0.1·ln(factor) + 1 (YaRN, equation 22), or the ratio of two such values where a checkpoint gives both weights. */
+/** 0.1·ln(factor) + 1 (YaRN, equation 22), or the ratio of two such values if a checkpoint gives both weights. */
 function yarnTemperature(factor: number, mscale: number, mscaleAllDim: number): number {
   const temperature = (weight: number) => (factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1);
   return mscale && mscaleAllDim ? temperature(mscale) / temperature(mscaleAllDim) : temperature(1);

@@ -23,11 +23,14 @@ export type Positions =
   | {
       kind: 'rope';
       theta: number;
-      /** How many of a head's dimensions are rotated; the rest pass through. */
+      /** How many of a head's dimensions are rotated; the others are unchanged. */
       rotaryDim: number;
       /** Rotates neighbouring pairs (GPT-J) instead of two halves. */
       interleaved: boolean;
-      /** The divisor of the frequencies' exponents where it is not rotaryDim: an odd share of a head is rounded up to rotaryDim. */
+      /**
+       * The divisor of the frequencies' exponents if it is not rotaryDim: an odd share of a head is rounded up to
+       * rotaryDim.
+       */
       exponentDim?: number;
       scaling?: RopeScaling;
     }
@@ -98,7 +101,7 @@ export interface DecoderSpec {
   /** The language-model head uses the embedding's weight. */
   tied: boolean;
   headBias: boolean;
-  /** `attentionOutput` is set where attention's output has its own rate (Falcon without parallel attention). */
+  /** `attentionOutput` is set if attention's output has its own rate (Falcon without parallel attention). */
   dropout: { embedding: number; residual: number; attentionOutput?: number };
   initializerRange: number;
 }
@@ -125,7 +128,7 @@ export interface WeightNames {
   head: string;
   /** GPT-2's Conv1D keeps its matrices as [in, out]. */
   transposed: boolean;
-  /** Tensors of old checkpoints that are no weights (masks, rope tables): accepted and ignored. */
+  /** Tensors of old checkpoints that are not weights (masks, rope tables): accepted and ignored. */
   ignored?: RegExp;
 }
 

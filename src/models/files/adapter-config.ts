@@ -1,6 +1,6 @@
 /**
- * Reads and writes PEFT's adapter_config.json. A field that asks for something attune does not support is refused by name; an
- * unknown field is refused too, unless its value is null, false or empty.
+ * Reads and writes PEFT's adapter_config.json. A field that asks for something attune does not support is refused by
+ * name. An unknown field is refused too, unless its value is null, false or empty.
  */
 import { UserError } from '../../errors.ts';
 import type { HeadKind } from '../decoder/head.ts';
@@ -75,7 +75,7 @@ const KNOWN = new Set([
   ...['revision', 'target_modules', 'task_type', 'use_dora', 'use_rslora', 'eva_config', 'runtime_config'],
 ]);
 
-/** Initialisations that leave the base as it is; the others (PiSSA, OLoRA, LoftQ…) change it too. */
+/** Initialisations that leave the base unchanged; the others (PiSSA, OLoRA, LoftQ…) change it too. */
 const PLAIN_STARTS = [true, false, null, undefined, 'gaussian', 'orthogonal', 'eva'];
 const TASKS = ['CAUSAL_LM', 'SEQ_CLS', 'TOKEN_CLS', 'FEATURE_EXTRACTION', null, undefined];
 
@@ -92,7 +92,7 @@ const isTextOrTexts = (value: unknown) => isText(value) || isTexts(value);
 const isNumbers = (value: unknown) =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && Object.values(value).every(Number.isFinite);
 
-/** The value that a field must have where it is given. */
+/** The kind of value that a field must have if given. */
 const KINDS: Record<string, [kind: string, holds: (value: unknown) => boolean]> = {
   base_model_name_or_path: ['a name', isText],
   revision: ['a name', isText],

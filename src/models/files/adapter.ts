@@ -38,8 +38,8 @@ const PREFIX = 'base_model.model.';
 const BASE_QUANT_TYPE = 'attune_base_quant_type';
 
 /**
- * Saves all adapters of a model as PEFT lays them out: the first (or `default`) in the folder itself, each of the others in
- * a folder of its name.
+ * Saves all adapters of a model as PEFT lays them out: the first (or `default`) in the folder itself, each of the
+ * others in a subfolder of its name.
  */
 export function saveAdapters(model: Model, folder: string): void {
   const names = model.adapters?.names ?? [];
@@ -104,11 +104,11 @@ function baseOf(model: Model): [string | null, string | null] {
 
 export interface StoredAdapter {
   config: PeftConfig;
-  /** `folder` where the base lies on this disk. */
+  /** The folder, if the base is on this disk. */
   base: { name: string; folder?: string; quantType?: QuantType };
 }
 
-/** An adapter's config and the place of its base model; null where the folder holds no adapter. */
+/** An adapter's config and the place of its base model; null if the folder holds no adapter. */
 export function readAdapterConfig(folder: string): StoredAdapter | null {
   if (!existsSync(join(folder, CONFIG))) return null;
   const config = parseConfig(folder);
@@ -124,7 +124,7 @@ export function readAdapterConfig(folder: string): StoredAdapter | null {
   return { config, base: { name, ...(found === undefined ? {} : { folder: found }), ...(quantType && { quantType }) } };
 }
 
-/** Opens an adapter's base. Where it cannot be found, the error says which file names it. */
+/** Opens an adapter's base. If it cannot be found, the error says which file names it. */
 export async function openBase<T>(
   folder: string,
   { base }: StoredAdapter,
@@ -139,13 +139,13 @@ export async function openBase<T>(
   });
 }
 
-/** What to do about a base that is not there, in terms of the file that names it. */
+/** What to do about a missing base, in terms of the file that names it. */
 function baseAdvice({ fault, repo }: MissingFolder): string {
   const hub = repo === undefined ? '' : `, or "revision": "main" for the hub's repository of that name`;
   return `${fault} Write there where it lies now${hub}.`;
 }
 
-/** How the base was quantised in training; undefined where it was not. */
+/** How the base was quantised in training; undefined if it was not. */
 function baseQuantType(folder: string): QuantType | undefined {
   const path = join(folder, WEIGHTS);
   if (!existsSync(path)) return undefined;
@@ -165,7 +165,7 @@ function parseConfig(folder: string): PeftConfig {
   return fromPeftConfig(json as Record<string, unknown>, path);
 }
 
-/** Puts the adapter of a folder on the model and makes it the active one. */
+/** Puts the adapter in a folder on the model and activates it. */
 export function loadAdapter(model: Model, folder: string, options: { name?: string } = {}): Adapter {
   const config = parseConfig(folder);
   const targetModules = config.options.targetModules ?? targetsIn(folder);
@@ -239,7 +239,7 @@ function restoreHead(
     }
   } else if (existsSync(value)) {
     using heads = openSafetensors(value);
-    // The critic of a policy's training has a file of this name, and a head of its own, which is no part of the model.
+    // The critic of a policy's training has a file of this name, and a head of its own that is not part of the model.
     if (!heads.names.includes(scoreWeightName)) return;
     const head = headFor(model, 'value', heads.info(scoreWeightName).shape[0] as number);
     copyInto(head.weight, heads, scoreWeightName);
@@ -262,7 +262,7 @@ function openWeights(folder: string): SafetensorsFile {
   );
 }
 
-/** The target modules of a config that does not list them: those whose matrices the file has. */
+/** The target modules, if the config does not list them: those whose matrices are in the file. */
 function targetsIn(folder: string): string[] {
   using file = openWeights(folder);
   const ends = file.names.flatMap((name) => /([^.]+)\.lora_A\.weight$/.exec(name)?.[1] ?? []);

@@ -1,6 +1,6 @@
 /**
- * bitsandbytes' files: read (golden ones by fixtures/bitsandbytes_files.py, and those of bitsandbytes itself where the shared
- * folder is there), written and read again by a reader that shares nothing with ours, and refused where they lie.
+ * bitsandbytes' files: read (golden ones by fixtures/bitsandbytes_files.py, and bitsandbytes' own if the shared folder
+ * is there), written and read back by an independent reader, and refused if they are wrong.
  */
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -118,7 +118,7 @@ function readFile(folder: string): Map<string, { dtype: string; shape: number[];
 
 const floats = (bytes: Buffer) => Array.from({ length: bytes.length / 4 }, (_, i) => bytes.readFloatLE(4 * i));
 
-/** The matrix of a name, row after row, straight from the definition of the layout. */
+/** The named matrix, row after row, straight from the definition of the layout. */
 function standsFor(file: ReturnType<typeof readFile>, name: string): number[] {
   const part = (suffix: string) => (file.get(`${name}${suffix}`) as { bytes: Buffer }).bytes;
   const scb = file.get(name.replace(/weight$/, 'SCB'));
@@ -201,7 +201,7 @@ describe('writing', () => {
   });
 });
 
-/** A copy of a golden folder with other tensors. */
+/** A copy of a golden folder with changed tensors. */
 function variant(name: string, source: string, change: (tensors: Map<string, Tensor>) => void): string {
   const folder = join(temporary, name);
   mkdirSync(folder, { recursive: true });
@@ -213,7 +213,7 @@ function variant(name: string, source: string, change: (tensors: Map<string, Ten
   return folder;
 }
 
-/** An 8-bit module as the plain one that it stands for. */
+/** Replaces an 8-bit module by the plain one that it stands for. */
 function plain(tensors: Map<string, Tensor>, module: string): void {
   const scales = tensors.get(`${module}.SCB`) as Tensor;
   const weight = tensors.get(`${module}.weight`) as Tensor;
@@ -223,7 +223,7 @@ function plain(tensors: Map<string, Tensor>, module: string): void {
 }
 
 describe('files that lie are refused', () => {
-  /** What was read before the fault is freed. */
+  /** Also checks that what was read before the fault is freed. */
   const refuses = (folder: string, message: RegExp) => {
     const before = liveTensors();
     expect(() => loadModelFolder(folder)).toThrow(message);

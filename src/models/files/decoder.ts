@@ -34,9 +34,9 @@ export interface LoadOptions {
   dtype?: DType;
   device?: Device;
   /**
-   * Holds the blocks' matrices in 8 or 4 bits, frozen: for references, reward models and the base of adapters. Embeddings,
-   * heads and norms are not quantised. Each matrix is quantised as it is read, so the unquantised model is never whole in
-   * memory. A checkpoint that is already quantised stays so, with or without this option.
+   * Holds the blocks' matrices in 8 or 4 bits, frozen: for references, reward models and the base of adapters.
+   * Embeddings, heads and norms are not quantised. Each matrix is quantised as it is read, so the unquantised model is
+   * never whole in memory. A checkpoint that is already quantised stays quantised, with or without this option.
    */
   quantType?: QuantType;
 }
@@ -48,7 +48,7 @@ export function readConfig(folder: string): Record<string, unknown> {
   return readConfigFile(path);
 }
 
-/** Reads a config.json of any name. */
+/** Reads a config.json at any path. */
 export function readConfigFile(path: string): Record<string, unknown> {
   const text = readFileSync(path, 'utf8');
   let config: unknown;
@@ -68,7 +68,7 @@ export function configDtype(config: Record<string, unknown>): DType {
   return named === 'bfloat16' || named === 'float16' ? named : 'float32';
 }
 
-/** The decoder of an open checkpoint. A checkpoint with a score head may have no language-model head. */
+/** The decoder of an open checkpoint. A checkpoint with a score head may lack a language-model head. */
 export function readDecoder(
   checkpoint: Checkpoint,
   config: Record<string, unknown>,
@@ -87,7 +87,7 @@ export function readDecoder(
   });
 }
 
-/** Weights that are stored in 8 or 4 bits stay as they are. */
+/** Weights that are stored in 8 or 4 bits stay as they are: refuses a request for another type. */
 export function checkQuantType(name: string, stored: QuantType | null, asked: QuantType | undefined): void {
   if (stored === null || asked === undefined || stored === asked) return;
   throw new UserError(
@@ -101,7 +101,7 @@ const optionRules: Record<keyof LoadOptions, Rule> = {
     fits: (value) => typeof value === 'string' && isDevice(value),
     wanted: 'cpu, meta, or cuda:0 and its like',
   },
-  // Any other name would be 4 bits.
+  // Any other name would silently mean 4 bits.
   quantType: oneOf(quantTypes),
 };
 function checkLoadOptions(options: LoadOptions): void {
@@ -120,10 +120,10 @@ export function initDecoder(config: Record<string, unknown>, source: string, opt
   );
 }
 
-/** What a decoder is made of, so far. */
+/** The parts of a decoder made so far. */
 type Made = { dispose(): void }[];
 
-/** A decoder's tensors outlive the scope that they are made in; where one of them cannot be read, the others are freed. */
+/** A decoder's tensors outlive the scope that they are made in; if one of them cannot be read, the others are freed. */
 function freedOnError(build: (made: Made) => Decoder): Decoder {
   const made: Made = [];
   try {
@@ -136,7 +136,10 @@ function freedOnError(build: (made: Made) => Decoder): Decoder {
 
 type MakeProjection = (parts: ProjectionPart[], inputs: number, bias: boolean) => Projection;
 
-/** Makes projections from a source's matrices. A matrix is freed once its projection is made: one is in memory at a time. */
+/**
+ * Makes projections from a source's matrices. A matrix is freed once its projection is made, so only one is in memory
+ * at a time.
+ */
 function projections(
   source: WeightSource,
   quantType: QuantType | undefined,
@@ -149,7 +152,7 @@ function projections(
       const stored = named.map(([name, shape]) => source.quantised(name, shape));
       if (sameKind(stored)) return QuantisedMatrix.join(stored, device);
     }
-    // Matrices that are joined into one (q, k, v) are dequantised where the file does not quantise all of them alike.
+    // Matrices that are joined into one (q, k, v) are dequantised if the file does not quantise all of them alike.
     if (quantType === undefined || source.quantType !== null)
       return joined(named.map(([name, shape]) => source.get(name, shape, 'matrix')));
     const plain = named.map(([name, shape]) => source.stored(name, shape));

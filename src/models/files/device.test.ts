@@ -8,7 +8,7 @@ import { deviceOf } from './device.ts';
 import { loadModel } from './load.ts';
 
 const tiny = join(import.meta.dirname, '../../../models/tiny');
-/** The first GPU that there is not. */
+/** The first GPU index that does not exist. */
 const missing = `cuda:${cudaCount()}` as const;
 
 it('says what is missing where a GPU is asked for that is not there, and what to do', async () => {
@@ -16,7 +16,7 @@ it('says what is missing where a GPU is asked for that is not there, and what to
   expect(() => deviceOf(missing)).toThrow(said);
   await expect(loadModel(tiny, { device: missing })).rejects.toThrow(said);
   await expect(loadModel(tiny, { device: missing })).rejects.toThrow(UserError);
-  // Before anything is fetched.
+  // Before anything is downloaded.
   await expect(loadModel('org/nowhere', { device: missing, endpoint: 'http://localhost:1' })).rejects.toThrow(said);
 });
 

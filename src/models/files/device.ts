@@ -3,7 +3,7 @@ import { checkArgument } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
 import { type Device, type DType, defaultDevice, isDevice, isFloating, missingDevice } from '../../tensor/index.ts';
 
-/** The device of a name. `auto` is the first GPU where there is one, else the CPU. */
+/** The device of a name. `auto` is the first GPU if there is one, else the CPU. */
 export function deviceOf(name: string): Device {
   if (name === 'auto') return defaultDevice();
   const device = name === 'cuda' ? 'cuda:0' : name;
@@ -12,7 +12,7 @@ export function deviceOf(name: string): Device {
   return device as Device;
 }
 
-/** Refuses a GPU that is not there. */
+/** Refuses a GPU that does not exist. */
 export function checkDevice(device: Device): void {
   const missing = missingDevice(device);
   if (missing !== undefined) throw new UserError(missing);

@@ -3,7 +3,7 @@ import { type Checkpoint, type Device, scope, type Tensor, zeros } from '../../t
 import { ScoreHead } from '../decoder/head.ts';
 import type { Model, ModelNotes } from '../model.ts';
 
-/** The module name of a checkpoint's score head; undefined where it has none. */
+/** The module name of a checkpoint's score head; undefined if it has none. */
 export function storedHead(checkpoint: Checkpoint): string | undefined {
   return ['score', 'classifier'].find((module) => checkpoint.has(`${module}.weight`));
 }

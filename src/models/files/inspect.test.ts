@@ -102,7 +102,7 @@ describe('inspectModel', () => {
         message: `${adapter}/adapter_config.json: its base_model_name_or_path "../nope" cannot be opened. The folder "../nope" does not exist. Write there where it lies now.`,
       });
     }
-    // A repository whose owner has the name of a folder here: nobody could write `@main` behind it on the command line.
+    // A repository whose owner has the name of a folder here: on the command line, `@main` could not be appended to it.
     writeFileSync(
       join(adapter, 'adapter_config.json'),
       JSON.stringify({ ...config, base_model_name_or_path: 'src/x' }),

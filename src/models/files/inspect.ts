@@ -1,5 +1,5 @@
 /**
- * What a model is, without loading its weights: family, parameters by part, memory, tokenizer.
+ * Describes a model without loading its weights: family, parameters by part, memory, tokenizer.
  *
  *     const found = await inspectModel('Qwen/Qwen3-0.6B');
  *     found.parameters.total;                              // 596049920
@@ -46,7 +46,7 @@ export interface Inspection {
   family: string;
   architectures: string[];
   dtype: DType;
-  /** Parameters in the files by dtype; empty where the files are not on this disk. */
+  /** Parameters in the files by dtype; empty if the files are not on this disk. */
   storedBytes: Partial<Record<DType, number>>;
   parameters: {
     total: number;
@@ -54,7 +54,7 @@ export interface Inspection {
     attention: number;
     mlp: number;
     norms: number;
-    /** The language-model head where it is not tied to the embedding, and a reward, value or class head. */
+    /** The language-model head if it is not tied to the embedding, and a reward, value or class head. */
     head: number;
     adapters: number;
   };
@@ -62,12 +62,12 @@ export interface Inspection {
   hiddenSize: number;
   vocabSize: number;
   tied: boolean;
-  /** The score head, if there is one. Where the files are not on this disk, the config says it. */
+  /** The score head, if there is one. If the files are not on this disk, it comes from the config. */
   head: string | null;
   contextTokens: number;
   positions: string;
   attention: string;
-  /** How the blocks' matrices are quantised in the files; null where they are not. */
+  /** How the blocks' matrices are quantised in the files; null if they are not. */
   quantised: QuantType | null;
   adapter: { base: string; r: number; alpha: number; targetModules: readonly string[]; dora: boolean } | null;
   memory: {
@@ -210,7 +210,7 @@ interface StoredWeights {
   quantType: QuantType | null;
 }
 
-/** The sizes in the files' headers. `onHub`: what is not here yet will be fetched, also the rest of some shards. */
+/** The sizes in the files' headers. `onHub`: missing files, including missing shards, will be downloaded. */
 function storedWeights(folder: string, config: Record<string, unknown>, onHub: boolean): StoredWeights {
   const quantType = configQuantType(config);
   const files = ['model.safetensors', INDEX].filter((file) => existsSync(join(folder, file)));
@@ -227,17 +227,17 @@ function storedWeights(folder: string, config: Record<string, unknown>, onHub: b
   return { bytes, headParameters, quantType };
 }
 
-/** Whether a download broke off between two shards. */
+/** Whether a download stopped between two shards. */
 function lacksShards(folder: string): boolean {
   try {
     const index = JSON.parse(readFileSync(join(folder, INDEX), 'utf8')) as { weight_map: Record<string, string> };
     return Object.values(index.weight_map).some((shard) => !existsSync(join(folder, shard)));
   } catch {
-    return false; // A damaged index is refused where it is opened.
+    return false; // A damaged index is refused when it is opened.
   }
 }
 
-/** Whether a config speaks of a score head: attune notes its kind, transformers the class of the model. */
+/** Whether a config mentions a score head: attune notes its kind, transformers the class of the model. */
 function saysHead({ notes, config }: Model): boolean {
   const architectures = (config.architectures ?? []) as string[];
   return notes.head !== undefined || architectures.some((name) => /For(Sequence|Token)Classification$/.test(name));
@@ -249,7 +249,7 @@ function adapterSizes(folder: string): { adapters: number; head: number } {
     if (!existsSync(join(folder, file))) continue;
     using opened = openSafetensors(join(folder, file));
     for (const name of opened.names) {
-      if (name === 'value.weight') continue; // of a training's critic, which is no part of the model
+      if (name === 'value.weight') continue; // the critic's head from training, which is not part of the model
       const part = /(^|\.)(score|classifier)\.(weight|bias)$/.test(name) ? 'head' : 'adapters';
       sizes[part] += count(opened.info(name).shape);
     }

@@ -17,7 +17,7 @@ import { readHead } from './head.ts';
 const ownOptions: Record<keyof LoadOptions, true> = { dtype: true, device: true, quantType: true };
 export const loadOptionNames: readonly string[] = [...Object.keys(ownOptions), ...resolveOptionNames];
 
-/** Those of a caller's options that are for loading. */
+/** Those of a caller's options that concern loading. */
 export function loadOptionsOf(options: LoadOptions & ResolveOptions): LoadOptions & ResolveOptions {
   return Object.fromEntries(Object.entries(options).filter(([name]) => loadOptionNames.includes(name)));
 }
@@ -25,7 +25,7 @@ export function loadOptionsOf(options: LoadOptions & ResolveOptions): LoadOption
 /** Loads a model from a folder or the hub (`org/name[@revision]`). An adapter's folder gives its base with the adapter on it. */
 export async function loadModel(name: string, options: LoadOptions & ResolveOptions = {}): Promise<Model> {
   checkNames('loadModel', options, loadOptionNames);
-  // Before a download that would be for nothing.
+  // Before a download that would be in vain.
   if (options.device !== undefined) checkDevice(options.device);
   const folder = await resolveModel(name, options);
   const adapter = readAdapterConfig(folder);
@@ -63,7 +63,7 @@ function loadPlainModel(folder: string, options: LoadOptions, hubName?: string):
   return new Model(decoder, config, head, folder, hubName);
 }
 
-/** An adapter that was trained on a quantised base gets that base again, unless another is asked for. */
+/** An adapter that was trained on a quantised base gets that base again, unless another is requested. */
 function asTrained<O extends LoadOptions>({ quantType }: { quantType?: QuantType }, options: O): O {
   return { ...options, quantType: options.quantType ?? quantType };
 }

@@ -18,7 +18,7 @@ export interface MemoryOptions {
   dtype: DType;
   /** Trains adapters on a frozen base; without it all weights are trained. */
   lora?: LoraOptions | null;
-  /** How the blocks' matrices of an adapter's base are quantised; not at all by default. */
+  /** How the matrices of an adapter's base are quantised; not at all by default. */
   quantType?: QuantType;
   /** The device it trains on; this machine's best by default. */
   device?: Device;
@@ -41,7 +41,10 @@ export interface MemoryEstimate {
   referenceBytes: number;
   /** Gradients, Adam's two f32 moments, and f32 masters of half-precision weights. */
   optimizerBytes: number;
-  /** What backward needs, plus the larger of two temporary parts: the copies of the loss and those of the optimiser's step. */
+  /**
+   * What backward needs, plus the larger of two temporary parts: the copies of the loss and those of the optimiser's
+   * step.
+   */
   activationBytes: number;
   totalBytes: number;
 }
@@ -61,12 +64,12 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const { spec } = model.decoder;
   const perLayer = layerElements(spec, adapters) * size;
   const layers = checkpointing ? spec.layers * spec.hiddenSize * size + perLayer : spec.layers * perLayer;
-  // Temporaries of backward are about one block's size. A chunk of f32 logits comes with its softmax and gradients; with
-  // it come those that forward keeps: four more chunks on the CPU, all on CUDA where they have room.
+  // Backward's temporaries are about one block's size. A chunk of f32 logits comes with its softmax and gradients, and
+  // with the chunks that forward keeps: four more on the CPU, all on CUDA if there is room.
   const device = options.device ?? defaultDevice();
   const chunk = logprobChunk(spec.vocabSize, device);
   const keptOnCuda = keepsLogits(tokens, spec.vocabSize, device) ? tokens : 0;
-  // Backward of kept logits makes one gradient of them all, in the model's dtype; in f32 it takes their place.
+  // Backward of kept logits makes one gradient for all of them, in the model's dtype; an f32 gradient overwrites them.
   const beside = Math.max(4 * Math.min(tokens, chunk), size < 4 ? keptOnCuda / 2 : 0);
   const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : beside + keptOnCuda;
   const loss = 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
@@ -123,7 +126,7 @@ function adapterShape(model: Model, options: LoraOptions): AdapterShape {
 }
 
 /**
- * Elements per token that a block's backward needs. A linear layer keeps its input only where its weight or its adapter is
+ * Elements per token that a block's backward needs. A linear layer keeps its input only if its weight or its adapter is
  * trained. Norms, attention and the activation always keep theirs.
  */
 function layerElements(spec: DecoderSpec, lora: AdapterShape | null): number {

@@ -1,4 +1,4 @@
-/** Models whose blocks are held in 8 or 4 bits: what they compute, what lies on them, what they take. */
+/** Models whose blocks are held in 8 or 4 bits: their results, their adapters and heads, their memory. */
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -47,7 +47,7 @@ it('refuses a type that there is not, which was taken for 4 bits', () => {
     expect(() => load(wrong as QuantType)).toThrow(/expected int8 or int4/);
 });
 
-/** A plain model with the very weights that the quantised ones stand for. */
+/** A plain model with exactly the weights that the quantised ones stand for. */
 function plainTwin(model: Model): Model {
   const twin = load();
   const quantised = [...model.decoder.projections()];
@@ -129,7 +129,7 @@ describe('adapters on a quantised base', () => {
     ['DoRA', { useDora: true, targetModules: ['k_proj', 'down_proj'] }],
   ];
 
-  /** Gradients of everything that is trained, for a loss of all logits. */
+  /** Gradients of everything trainable, for a loss on all logits. */
   function gradients(model: Model, checkpointing = false): Map<string, number[]> {
     return scope(() => {
       const loss = (hidden: Tensor) => model.decoder.logits(hidden).square().mean();

@@ -1,4 +1,4 @@
-/** Saves a model as a Hugging Face folder: config.json, safetensors (in shards where large) and their index. */
+/** Saves a model as a Hugging Face folder: config.json, safetensors (in shards if large) and their index. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { makeFolder } from '../../folder.ts';

@@ -24,7 +24,7 @@ interface Placing {
 export interface WeightSource {
   /** Whether it has a language-model head that is not tied to the embedding. */
   readonly hasHead: boolean;
-  /** How its blocks' matrices are quantised; null where they are not. */
+  /** How its blocks' matrices are quantised; null if they are not. */
   readonly quantType: QuantType | null;
   /** The tensor of this name, checked against the shape, in the decoder's dtype and on its device. */
   get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor;
@@ -116,7 +116,10 @@ export class CheckpointSource implements WeightSource {
     }
     return tensor;
   }
-  /** Refuses tensors that nothing read: to ignore a bias or a part of another architecture would silently change the model. */
+  /**
+   * Refuses tensors that nothing read: ignoring a bias or a part of another architecture would silently change the
+   * model.
+   */
   refuseLeftovers(): void {
     const head = storedHead(this.#checkpoint) ?? 'score';
     const harmless = new Set([`${head}.weight`, `${head}.bias`, `${this.#names.head}.weight`]);

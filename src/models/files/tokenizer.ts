@@ -17,7 +17,7 @@ export interface TokenizerSource {
   fromConfig?: string;
 }
 
-/** Loads the named tokenizer, or the model's own. Where an adapter's folder has none, its base model's is taken. */
+/** Loads the named tokenizer, or the model's own. If an adapter's folder has none, its base model's is used. */
 export async function loadTokenizer(wanted: string | TokenizerSource, progress?: Progress): Promise<Tokenizer> {
   const source: TokenizerSource = typeof wanted === 'object' && wanted !== null ? wanted : { model: wanted };
   if (source.tokenizer === undefined && source.fromConfig !== undefined) {
@@ -35,7 +35,7 @@ export function checkSameVocabulary(policy: Model, other: Model, name = 'The ref
   checkSameSize(policy.decoder.spec, other.decoder.spec, name);
 }
 
-/** The same from their sizes alone. */
+/** The same check, given only their sizes. */
 export function checkSameSize(policy: { vocabSize: number }, other: { vocabSize: number }, name: string): void {
   const [own, others] = [policy.vocabSize, other.vocabSize];
   if (own === others) return;
@@ -52,8 +52,8 @@ export function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
 }
 
 /**
- * Refuses a tokenizer of another family: its ids would mean other words to the model, and nothing else would notice. Renamed
- * reserve tokens and added tokens are allowed.
+ * Refuses a tokenizer of another family: its ids would mean other words to the model, and nothing else would detect it.
+ * Renamed reserve tokens and added tokens are allowed.
  */
 export async function checkTokenizer(source: TokenizerSource, tokenizer: Tokenizer): Promise<void> {
   if (source.tokenizer === undefined || source.fromConfig !== undefined) return;
@@ -65,7 +65,7 @@ export async function checkTokenizer(source: TokenizerSource, tokenizer: Tokeniz
   );
 }
 
-/** How two tokenizers of different families differ; undefined where they are of one. */
+/** How two tokenizers of different families differ; undefined if they are of the same family. */
 export function tokenDifference(here: Tokenizer, there: Tokenizer): string | undefined {
   if (here.fingerprint === there.fingerprint) return undefined;
   const common = Math.min(here.vocabSize, there.vocabSize);

@@ -1,7 +1,7 @@
 /**
- * Which request enters when: the queue of waiting requests, and the rows that were preempted. A row enters where there are a slot
- * and blocks for its prompt and some of its response. Rows get further blocks as they grow; where these run out, the youngest rows
- * are preempted: they give up their blocks and enter again, before new requests, when there is room.
+ * Decides which request enters when: the queue of waiting requests, and the preempted rows. A row enters if there are a
+ * slot and blocks for its prompt and part of its response. Rows get further blocks as they grow. If blocks run out, the
+ * youngest rows are preempted: they give up their blocks and enter again, before new requests, when there is room.
  */
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
@@ -15,10 +15,13 @@ import type { GenerationRequest } from './request.ts';
 import type { Row } from './row.ts';
 import type { Submitted } from './submission.ts';
 
-/** A prefix is taken over, not shared, if this many of its tokens are lost at most: it is a conversation that goes on. */
+/**
+ * A prefix is taken over instead of shared if at most this many of its tokens are lost: it is a conversation that
+ * continues.
+ */
 const FEW_TOKENS = 64;
 
-/** The requests of one adapter that were admitted in one go. */
+/** The requests of one adapter that were admitted together. */
 export interface Admitted {
   adapter: string | null;
   groups: PromptRows[];
@@ -40,13 +43,13 @@ export class Admission {
   #admitted = 0;
   /** Prompt tokens so far: computed, and reused from the cache. */
   readonly promptTokens = { computed: 0, reused: 0 };
-  /** How often a row was preempted so far. */
+  /** Number of preemptions so far. */
   preemptions = 0;
 
   constructor(model: Model, engine: Engine, reusePrefixes: boolean) {
     const { positions } = model.decoder.spec;
     this.#engine = engine;
-    // With dynamic rope scaling the keys depend on the sequence's length, so prefixes of other sequences do not fit.
+    // With dynamic rope scaling keys depend on the sequence's length, so prefixes of other sequences do not fit.
     this.#reuse = reusePrefixes && !(positions.kind === 'rope' && ropeDependsOnLength(positions));
   }
 
@@ -91,19 +94,19 @@ export class Admission {
     if (this.#engine.makeRoom(size)) this.#room = new Room(this.#engine.cache as KvCache);
   }
 
-  /** Gives up what is kept of finished sequences. */
+  /** Drops what is kept of finished sequences. */
   forgetPrefixes(): void {
     this.#room?.forget();
   }
 
-  /** Frees the slot of a row that is done. Its sequence is kept as a prefix where `weights` is known. */
+  /** Frees the slot of a finished row. Its sequence is kept as a prefix if `weights` is known. */
   release(row: Row, weights: string | null): void {
     this.#room?.end(row, this.#reuse ? weights : null);
   }
 
   /**
-   * Gives every row in a slot the blocks of its next `steps` tokens, the oldest rows first. Where blocks run out, the youngest
-   * row is preempted. Returns false, with nothing preempted, where that is needed and not allowed.
+   * Gives every row in a slot the blocks of its next `steps` tokens, the oldest rows first. If blocks run out, the
+   * youngest row is preempted. Returns false, with nothing preempted, if that is needed and not allowed.
    */
   reserve(inFlight: readonly Submitted[], steps: number, mayPreempt: boolean): boolean {
     const room = this.#room as Room;
@@ -127,19 +130,19 @@ export class Admission {
   }
 
   /**
-   * Fills free slots: preempted rows first, oldest first, then requests in their turn. The samples of a prompt enter together
-   * where they fit, so that the prompt is read once; a group that never fits enters in portions. A request that is larger than
-   * the cache waits until no row is in a slot; then the cache grows.
+   * Fills free slots: preempted rows first, oldest first, then requests in their turn. The samples of a prompt enter
+   * together if they fit, so that the prompt is read once; a group that never fits enters in portions. A request larger
+   * than the cache waits until no row is in a slot; then the cache grows.
    */
   admit(inFlight: readonly Submitted[], weightsOf: (adapter: string | null) => string): Admitted[] {
     const cache = this.#engine.cache as KvCache;
     const admitted = new Map<string | null, Admitted>();
     const busy = inFlight.flatMap((submission) => submission.rows.filter(isActive));
-    const read = new Set(busy); // rows that enter now are not in the cache yet: others cannot begin with what they have
+    const read = new Set(busy); // rows that enter now are not in the cache yet
     let tokens = 0;
     this.#preempted = this.#preempted.filter(({ row }) => row.finish === null);
     const enter = (submission: Submitted, rows: readonly Row[], whole: boolean): number => {
-      if (this.#room?.freeSlots === 0) return 0; // before the search for a prefix, which takes its time
+      if (this.#room?.freeSlots === 0) return 0; // checked before the search for a prefix, which takes time
       const { adapter } = submission;
       const match = this.#match(submission, rows, weightsOf(adapter), inFlight, read);
       const length = submission.request.prompt.length;
@@ -175,9 +178,9 @@ export class Admission {
   }
 
   /**
-   * The longest beginning of the prompt that is in the cache: of a row that goes on, with a row of its own request; else, where
-   * prefixes are reused, of a finished sequence or of one being written. Sequences of other adapters do not match: their keys and
-   * values differ.
+   * The longest beginning of the prompt that is in the cache. It belongs to a running row of the same request or, if
+   * prefixes are reused, to a finished sequence or one being written. Sequences of other adapters do not match: their
+   * keys and values differ.
    */
   #match(
     submission: Submitted,
@@ -200,10 +203,11 @@ export class Admission {
   }
 
   /**
-   * Gives the rows of a prompt slots and blocks, as many as there is room for besides what the `busy` rows will need soon; null
-   * for none. `whole`: all of them or none, if all would fit into the empty cache. The rows share the prompt's full blocks.
+   * Gives the rows of a prompt slots and blocks: as many rows as there is room for besides what the `busy` rows will
+   * need soon; null for none. `whole`: all of them or none, if all would fit into the empty cache. The rows share the
+   * prompt's full blocks.
    *
-   * A conversation that continues takes over its prefix, also where its last tokens come back otherwise (a template drops
+   * A conversation that continues takes over its prefix, even if its last tokens come back changed (a template drops
    * thinking, or a text splits into other tokens). Any other prefix stays available.
    */
   #place(rows: readonly Row[], match: Match | null, busy: readonly Row[], whole: boolean): PromptRows | null {
@@ -211,7 +215,7 @@ export class Admission {
     const cache = this.#engine.cache as KvCache;
     const prompt = rows[0]?.request.prompt.length as number;
     const from = match?.length ?? 0;
-    const held = room.hold(match?.prefix.blocks ?? [], from); // they stay while prefixes are given up
+    const held = room.hold(match?.prefix.blocks ?? [], from); // held so that they stay while prefixes are given up
     const continued = match !== null && prefixLength(match.prefix) - from <= FEW_TOKENS ? match.prefix : undefined;
     const full = prompt - (prompt % BLOCK);
     const needs = rows.map(
@@ -245,5 +249,5 @@ export class Admission {
 
 const isActive = (row: Row): boolean => row.slot >= 0 && row.finish === null;
 
-/** Positions that a row will soon need: what it has, and a block more. */
+/** Positions that a row will soon need: its current ones, and another block. */
 const soon = (row: Row): number => Math.min(row.position + 1 + BLOCK, row.mostPositions);

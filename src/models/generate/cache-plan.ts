@@ -1,4 +1,4 @@
-/** How large a sampler's cache has to be for its requests: known, and bounded, before anything starts. */
+/** Plans the size of a sampler's cache for its requests: known, and bounded, before anything starts. */
 import { UserError } from '../../errors.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import {
@@ -15,7 +15,7 @@ import {
 } from './cache/cache.ts';
 import type { GenerationRequest } from './request.ts';
 
-/** What bounds the cache of a sampler: SamplerOptions explains each. */
+/** The bounds of a sampler's cache: SamplerOptions explains each. */
 interface CacheBounds {
   slots?: number;
   maxLength?: number;
@@ -30,7 +30,7 @@ const kindOf = ({ dtype, device }: Decoder, { cacheDtype = 'model' }: CacheBound
   cacheDtype,
 });
 
-/** Refuses a bound that holds not even one block. */
+/** Refuses a bound that is too small for even one block. */
 export function checkCacheBound(decoder: Decoder, bounds: CacheBounds): void {
   const { maxCacheBytes } = bounds;
   const least = cacheBytes(decoder.spec, { blocks: 1 }, kindOf(decoder, bounds));
@@ -40,7 +40,7 @@ export function checkCacheBound(decoder: Decoder, bounds: CacheBounds): void {
     );
 }
 
-/** The cache for these requests. `held`: bytes that are freed before it is made. Refuses what cannot be held. */
+/** The cache for these requests. `held`: bytes that are freed before it is allocated. Throws if it does not fit. */
 export function plannedCache(
   decoder: Decoder,
   bounds: CacheBounds,
@@ -70,11 +70,11 @@ export function plannedCache(
   return { ...size, bytes };
 }
 
-/** How many sequences of this length are written at the same time where so many responses are wanted. */
+/** How many sequences of this length are written at the same time for this many responses. */
 export const slotsFor = (decoder: Decoder, bounds: CacheBounds, responses: number, length: number): number =>
   Math.max(1, Math.min(responses, bounds.slots ?? mostSlots(decoder.spec, length, kindOf(decoder, bounds))));
 
-/** The blocks of the cache: for all that can be in flight at the same time, and within `maxCacheBytes`. */
+/** The blocks of the cache: enough for everything in flight at the same time, within `maxCacheBytes`. */
 function blocksOf(
   decoder: Decoder,
   bounds: CacheBounds,
@@ -84,7 +84,7 @@ function blocksOf(
 ): number {
   const { maxLength, reusePrefixes = false, maxCacheBytes = Number.POSITIVE_INFINITY } = bounds;
   const most = slots * blocksFor(length);
-  // a service, and whoever says how long sequences may be, gets room for any requests
+  // a service, or a caller that gives the sequence length, gets room for any requests
   const needed = reusePrefixes || maxLength !== undefined ? most : blocksInFlight(requests, slots);
   // In steps, so that requests of nearly the same lengths do not need a new cache each time.
   const step = Math.max(1, Math.ceil(most / 16));
@@ -95,6 +95,6 @@ function blocksOf(
   );
 }
 
-/** Positions of the longest sequence that these requests can lead to. */
+/** Positions of the longest sequence that these requests can produce. */
 const mostPositions = (requests: readonly GenerationRequest[]): number =>
   requests.reduce((most, { prompt, maxNewTokens }) => Math.max(most, prompt.length + maxNewTokens), 1);

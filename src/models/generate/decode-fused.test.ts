@@ -18,7 +18,7 @@ interface Case {
   positions: number[];
 }
 
-/** RMS norm and turn of one head, in f64. */
+/** RMS norm and rotation of one head, in f64. */
 function prepared(head: number[], weight: number[] | null, cos: number[], sin: number[], c: Case): number[] {
   const scale = 1 / Math.sqrt(head.reduce((sum, x) => sum + x * x, 0) / head.length + 1e-6);
   const out = weight === null ? [...head] : head.map((x, i) => x * scale * at(weight, i));
@@ -60,7 +60,7 @@ describe('attune::decode_fused', () => {
         const [rows, scale] = [positions.length, 0.3];
         const slots = positions.map((_, i) => (i * 3) % 11);
         const qkv = randn([rows, (heads + 2 * groups) * size]);
-        // blocks of 4 positions, those of a slot in no order
+        // blocks of 4 positions; a slot's blocks are in no particular order
         const blockOf = (slot: number, i: number) => ((slot * 5 + i) * 7) % 55;
         const tables = tensor(
           Int32Array.from({ length: 55 }, (_, i) => blockOf(Math.floor(i / 5), i % 5)),
@@ -116,7 +116,7 @@ describe('attune::decode_fused', () => {
             );
             expect(spread(out.select(0, row).select(0, h).numbers(), expected)).toBeLessThan(2e-5);
           }
-          // the same to the bit without the other rows, however the heads are shared out among threads
+          // the same to the bit without the other rows, however the heads are divided among threads
           for (const count of [1, 3, 16]) {
             setThreads(count);
             const alone = call((t) => t.narrow(0, row, 1), aloneKeys, aloneValues);

@@ -1,4 +1,4 @@
-/** Reading what is left of sequences into the cache, in passes of bounded size. */
+/** Reads the remaining tokens of sequences into the cache, in passes of bounded size. */
 import { expect, it } from 'vitest';
 import { liveTensors, noGrad, scope, seed } from '../../tensor/index.ts';
 import { BLOCK, KvCache } from './cache/cache.ts';

@@ -1,7 +1,7 @@
 /**
- * The two forward passes of generation: prefill (packed prompts into the cache) and the general path of decoding (one token per
- * row). Both run the decoder's own blocks, so they work for every family, adapter and quantised weight; only the attention
- * differs. Where native code supports the whole model, decoding uses a plan instead (plan.ts).
+ * The two forward passes of generation: prefill (packed prompts into the cache) and the general path of decoding (one
+ * token per row). Both run the decoder's own blocks, so they work for every family, adapter and quantised weight; only
+ * the attention differs. If native code supports the whole model, decoding uses a plan instead (plan.ts).
  */
 import { aten, type Device, integers, scope, type Tensor } from '../../tensor/index.ts';
 import { packSequences } from '../decoder/batch.ts';
@@ -11,7 +11,7 @@ import { applyNorm } from '../decoder/norm.ts';
 import { BLOCK, blocksFor, type KvCache } from './cache/cache.ts';
 import type { StepRows } from './plan.ts';
 
-/** Most tokens that are read in one pass: bounds its memory. */
+/** Most tokens read in one pass: bounds its memory. */
 export const PREFILL_TOKENS = 16384;
 
 /** A prompt and the slot that it is read into. */
@@ -51,7 +51,10 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
   return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...filling, only: last }, layers.slice(-1)));
 }
 
-/** A prompt is read into its first row's slot. The other rows share its full blocks, and get a copy of the last, partial one. */
+/**
+ * A prompt is read into its first row's slot. The other rows share its full blocks, and get a copy of the last, partial
+ * one.
+ */
 export function copyPrompts(
   cache: KvCache,
   items: readonly (PrefillItem & { rows: readonly { slot: number }[] })[],
@@ -75,7 +78,9 @@ export interface ContinuedPrompt {
   from: number;
 }
 
-/** Tokens of prompts as rows of one pass: each with its place in its sequence, its slot, and its place in the cache. */
+/**
+ * Tokens of prompts as rows of one pass, each with its position in the sequence, its slot, and its place in the cache.
+ */
 export interface PromptTokens<Values> {
   ids: Values;
   positions: Values;
@@ -83,7 +88,7 @@ export interface PromptTokens<Values> {
   targets: Values;
 }
 
-/** The tokens of the prompts that are not in the cache, and which of them are the prompts' last. */
+/** The prompts' tokens that are not in the cache, and which of them are the prompts' last. */
 export function tokensLeft(
   items: readonly ContinuedPrompt[],
   cache: KvCache,
@@ -101,13 +106,16 @@ export function tokensLeft(
   return tokens;
 }
 
-/** Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last token. */
+/**
+ * Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last
+ * token.
+ */
 export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[]): Tensor {
   const { last, ...tokens } = tokensLeft(items, cache);
   return readTokens(decoder, cache, asTensors(tokens, decoder.device), integers(last, { device: decoder.device }));
 }
 
-/** The same, at most so many tokens in a pass, for the keys and values alone. */
+/** The same for the keys and values only, with at most `most` tokens per pass. */
 export function fillSlots(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[], most: number): void {
   const { ids, positions, slots, targets } = tokensLeft(items, cache);
   for (let at = 0; at < ids.length; at += most) {
@@ -131,8 +139,8 @@ const asTensors = (
 });
 
 /**
- * Runs tokens of prompts and returns the hidden states of those at `last`. All tokens go through a block at once, each as a row
- * of its own: the keys and values of all are written first, and a row's attention ends at its own position.
+ * Runs tokens of prompts and returns the hidden states of those at `last`. All tokens go through a block at once, each
+ * as its own row: all keys and values are written first, and a row's attention ends at its own position.
  */
 export function readTokens(decoder: Decoder, cache: KvCache, tokens: PromptTokens<Tensor>, last: Tensor): Tensor {
   const { ids, positions, slots, targets } = tokens;
@@ -149,7 +157,7 @@ export function readTokens(decoder: Decoder, cache: KvCache, tokens: PromptToken
   const embedded = decoder.embed(ids, positions);
   if (attentionFits(decoder, embedded, 'attune::prompt_fused_fits'))
     pass.attendFused = fusedAttention('attune::prompt_fused', decoder, cache, tokens, pass.rope);
-  const early = { ...pass, inPlace: decoder.device !== 'cpu' }; // gains nothing on the CPU
+  const early = { ...pass, inPlace: decoder.device !== 'cpu' }; // in place gains nothing on the CPU
   const x = decoder.blocks(embedded, early, layers.slice(0, -1));
   return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...pass, only: last }, layers.slice(-1)));
 }
@@ -194,7 +202,7 @@ function decodePass(decoder: Decoder, cache: KvCache, rows: StepRows, embedded: 
   return { ...pass, attendFused: fusedAttention('attune::decode_fused', decoder, cache, rows, pass.rope) };
 }
 
-/** q/k norm, rope, cache write and attention of rows by one operator. */
+/** q/k norm, rope, cache write and attention of rows in one operator. */
 function fusedAttention(
   operator: 'attune::decode_fused' | 'attune::prompt_fused',
   decoder: Decoder,
@@ -226,7 +234,9 @@ function fusedAttention(
     );
 }
 
-/** Whether a fused operator takes this decoder's heads; `fits` says for which devices, dtypes and sizes it is there. */
+/**
+ * Whether a fused operator supports this decoder's heads; `fits` says for which devices, dtypes and sizes there is one.
+ */
 function attentionFits(
   decoder: Decoder,
   x: Tensor,

@@ -11,13 +11,16 @@ function partsOf(all: BigInt64Array): { ids: BigInt64Array; logp: Float32Array; 
   return { ids, logp: shares.subarray(0, count), kept: shares.subarray(count) };
 }
 
-/** What `sampleTogether` has drawn, or a decode plan after prompts, [2, rows]. */
+/** The result, [2, rows], of `sampleTogether` or of a decode plan after prompts. */
 export function drawnOnHost(drawn: Tensor): Drawn {
   const { ids, logp, kept } = partsOf(drawn.data() as BigInt64Array);
   return { ids: Array.from(ids, Number), logprobs: Array.from(logp), kept: Array.from(kept) };
 }
 
-/** What the steps of a CUDA graph draw: tokens, log-probs and kept shares in one tensor, so that the host reads them by one copy. */
+/**
+ * What the steps of a CUDA graph draw: tokens, log-probs and kept shares in one tensor, so that the host reads them in
+ * one copy.
+ */
 export class DrawnTokens {
   /** [turns, slots] each. */
   readonly tensors: DrawnTensors;
@@ -42,8 +45,8 @@ export class DrawnTokens {
 }
 
 /**
- * First tokens of rows, drawn after their prompts. They are read beside the device's later work, so that it has some while the host
- * puts the next prompts together.
+ * Rows' first tokens, drawn after their prompts. They are read while the device does later work, so that it is busy
+ * while the host puts the next prompts together.
  */
 export class FirstTokens {
   readonly #recorder: Recorder;
@@ -53,12 +56,12 @@ export class FirstTokens {
     this.#recorder = new Recorder(device);
   }
 
-  /** `drawn`: of `sampleTogether`. */
+  /** `drawn`: the result of `sampleTogether`. */
   add(rows: readonly Row[], drawn: Tensor): void {
     this.#drawn.push({ rows, drawn: keep(drawn) });
   }
 
-  /** Queues the work of `body`, then gives the rows that were added before it their tokens, without waiting for that work. */
+  /** Queues the work of `body`, then gives the rows added before it their tokens, without waiting for that work. */
   takeAfter(body: () => void): void {
     const before = this.#drawn;
     this.#drawn = [];
@@ -75,7 +78,7 @@ export class FirstTokens {
     if (this.#drawn.length > 0) this.#recorder.follow();
   }
 
-  /** Drops what was not taken. */
+  /** Drops results that were not taken. */
   forget(): void {
     disposeAll(this.#drawn);
     this.#drawn = [];

@@ -1,6 +1,6 @@
 /**
- * Runs the model for the sampler: it owns the cache, reads prompts into it and takes decoding steps, each row with its request's
- * adapter. The sampler decides which rows there are, and when.
+ * Runs the model for the sampler: it owns the cache, reads prompts into it and takes decoding steps, each row with its
+ * request's adapter. The sampler decides which rows there are, and when they run.
  */
 import { isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
@@ -25,12 +25,15 @@ import type { Row } from './row.ts';
 import { type Drawn, likeliest, onHost, type RuleTensors, ruleTensors, sampleTogether } from './sampling.ts';
 import { type HeldRows, RowTensors, Stepper } from './stepper.ts';
 
-/** Tokens of preempted rows that go through one step; so many rows always take the plan's path, if any (isSkinny). */
+/**
+ * Tokens of preempted rows that go through one step; this many rows always take the plan's path, if there is one
+ * (isSkinny).
+ */
 const REPLAYED_TOKENS = 32;
 
 /**
- * Rows that share a prompt. The first `from` tokens of the prompt are already in the first row's slot. All of them are new, or all
- * were preempted and go on.
+ * Rows that share a prompt. The first `from` tokens of the prompt are already in the first row's slot. Either all of
+ * them are new, or all were preempted and continue.
  */
 export interface PromptRows {
   rows: readonly Row[];
@@ -38,7 +41,7 @@ export interface PromptRows {
 }
 
 export class Engine {
-  /** What it decodes with: the adapter of the rows, and copies of matrices. */
+  /** The weights it decodes with: the rows' adapter, and copies of matrices. */
   readonly weights: DecodingWeights;
   readonly #model: Model;
   #cache: KvCache | null = null;
@@ -54,14 +57,17 @@ export class Engine {
   #rows: RowTensors | null = null;
   #firstTokens: FirstTokens | null = null;
 
-  /** `service`: requests come one by one, and each is wanted soon. `fast`: decoding steps may round activations. */
+  /**
+   * `service`: requests come one by one, and each should be answered soon. `fast`: decoding steps may round
+   * activations.
+   */
   constructor(model: Model, options: { service: boolean; fast: boolean; cacheDtype: CacheDtype }) {
     const { positions } = model.decoder.spec;
     this.#model = model;
     this.weights = new DecodingWeights(model);
     this.#cacheDtype = options.cacheDtype;
     this.#fast = options.fast ? FastWeights.of(model.decoder) : null;
-    // Where rope depends on a sequence's length, a prompt is read whole.
+    // If rope depends on a sequence's length, a prompt is read whole.
     this.#service = options.service && !(positions.kind === 'rope' && ropeDependsOnLength(positions));
   }
 
@@ -76,7 +82,7 @@ export class Engine {
     return { dtype, device, cacheDtype: this.#cacheDtype };
   }
 
-  /** Makes the cache at least this large. Returns true where it was replaced: the contents of the old one are lost. */
+  /** Makes the cache at least this large. Returns true if it was replaced: the contents of the old one are lost. */
   makeRoom(size: CacheSize): boolean {
     if (
       this.#cache !== null &&
@@ -98,8 +104,8 @@ export class Engine {
   }
 
   /**
-   * What comes is a batch of known size, no service. On a CPU, frees a cache of another size. Elsewhere a larger one stays: what was
-   * captured for it is dear.
+   * Announces a batch of known size, as opposed to a service. On a CPU, frees a cache of another size. Elsewhere a
+   * larger one stays, since its captured graphs are expensive.
    */
   beginBatch(slots: number, length: number): void {
     this.#service = false;
@@ -112,13 +118,15 @@ export class Engine {
     return isRecorded(this.#model.decoder.device) ? STEPS_PER_LOOK : 1;
   }
 
-  /** A row loses its slot before it is done: what is held of the current rows is no longer valid. */
+  /** A row loses its slot before it is done: tensors held for the current rows are no longer valid. */
   forgetRows(): void {
     this.#graph?.forget();
     this.#rows?.dispose();
   }
 
-  /** Frees the decode plan and the tensors of the current rows; the cache, a captured graph and what goes with it stay. */
+  /**
+   * Frees the decode plan and the tensors of the current rows; the cache, a captured graph and what belongs to it stay.
+   */
   rest(): void {
     this.forgetRows();
     this.#firstTokens?.forget();
@@ -127,9 +135,9 @@ export class Engine {
   }
 
   /**
-   * Reads the prompts into the slots of their rows and draws each row's first token. Rows that were preempted get back what they
-   * had in the cache instead. `more`: further prompts are to be read, so that rows may get their tokens with the next `readPrompts`,
-   * or by `takeFirstTokens`. `alone`: the active adapter, if any, has the sampler to itself, so that its matrices are merged.
+   * Reads the prompts into their rows' slots and draws each row's first token. Preempted rows instead get back their
+   * cache contents. `more`: further prompts will be read, so rows may get their tokens with the next `readPrompts`, or
+   * by `takeFirstTokens`. `alone`: the active adapter, if any, has the sampler to itself, so its matrices are merged.
    */
   readPrompts(groups: readonly PromptRows[], { more, alone }: { more: boolean; alone: boolean }): void {
     const later = more && isRecorded(this.#model.decoder.device);
@@ -193,7 +201,7 @@ export class Engine {
     copyPrompts(cache, items);
   }
 
-  /** Reads whole prompts by one native call; false, and nothing done, where that is not possible. */
+  /** Reads whole prompts in one native call. Returns false without doing anything if that is not possible. */
   #readAtOnce(items: readonly PromptOfRows[], later: FirstTokens | null, alone: boolean): boolean {
     if (items.length === 0) return true;
     const rows = items.flatMap((item) => item.rows);
@@ -211,9 +219,9 @@ export class Engine {
   }
 
   /**
-   * Brings preempted rows back to where they were: their prompts are read, then their tokens so far. On the CPU the tokens go
-   * through the decoding step, several at a time: a row's sums do not depend on the other rows, so that all numbers are the same
-   * to the bit. On other devices they are read as a prompt's, which is the same to rounding.
+   * Restores preempted rows: reads their prompts, then their tokens so far. On the CPU the tokens go through the
+   * decoding step, several at a time: a row's sums do not depend on the other rows, so all numbers are the same to the
+   * bit. On other devices they are read like a prompt's, which gives the same numbers to rounding.
    */
   #restore(items: readonly PromptOfRows[]): void {
     if (items.length === 0) return;
@@ -247,10 +255,11 @@ export class Engine {
     );
   }
 
-  /** The captured pass that reads these prompts; null where there is none. */
+  /** The captured pass that reads these prompts; null if there is none. */
   #promptGraphFor(items: readonly PromptOfRows[]): ReturnType<PromptGraphs['of']> {
     const { decoder, adapters } = this.#model;
-    // A service alone: training reads its prompts as the trainer does, and adapters that take turns would capture each time.
+    // For a service only: training reads prompts like the trainer, and adapters that alternate would be captured anew
+    // each time.
     if (!this.#service || !isRecorded(decoder.device) || adapters !== null) return null;
     if (this.#prompts?.arrangement !== decoder.arrangement) {
       this.#prompts?.dispose();
@@ -259,26 +268,26 @@ export class Engine {
     return this.#prompts.of(items);
   }
 
-  /** Whether the device still works on steps whose tokens were not collected. */
+  /** Whether the device is still working on steps whose tokens were not collected. */
   get isBusy(): boolean {
     return this.#graph?.isBusy ?? false;
   }
 
-  /** Waits for the started steps and gives the rows their tokens. `goOn`: the same rows' next steps are started before. */
+  /** Waits for the started steps and gives the rows their tokens. `goOn`: starts the same rows' next steps first. */
   collect(goOn: boolean): void {
-    // a graph captured before adapters were put on, taken off or merged does not go on
+    // a graph captured before adapters were activated, removed or merged is not continued
     this.#graph?.collect(goOn && this.#graph.arrangement === this.#model.decoder.arrangement);
   }
 
   /**
-   * Writes one token for each row; further ones while `milliseconds` last and no row is done, where that saves time. On CUDA several
-   * steps are started, whose tokens come with `collect`. All rows must belong to the active adapter.
+   * Writes one token for each row, and further ones for up to `milliseconds` while no row is done, if that saves time.
+   * On CUDA it starts several steps, whose tokens come with `collect`. All rows must belong to the active adapter.
    */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean; milliseconds: number }): void {
     this.#cache?.upload();
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
-      this.#graph?.forget(); // its rows' tokens on the device fall behind
+      this.#graph?.forget(); // its copy of the rows' tokens on the device becomes outdated
       this.#stepTogether(rows, options.milliseconds);
       return;
     }
@@ -288,7 +297,7 @@ export class Engine {
     if (seen.length > 0) this.#stepTogether(seen, 0);
   }
 
-  /** One step of the rows, and further ones while there is time. */
+  /** One step of the rows, and further ones while time allows. */
   #stepTogether(active: readonly Row[], milliseconds: number): void {
     const stepper = this.#stepper as Stepper;
     const held = (this.#rows as RowTensors).of(active);
@@ -320,15 +329,18 @@ export class Engine {
     );
   }
 
-  /** The captured graph, on CUDA, for the weights as they are now; null elsewhere. Adapters that take turns have none, and are not merged. */
+  /**
+   * The captured graph on CUDA for the current weights; null on other devices. Adapters that alternate have none, and
+   * are not merged.
+   */
   #graphOf(): GraphDecoder | null {
     const { decoder } = this.#model;
     if (!isRecorded(decoder.device) || this.#cache === null) return null;
-    // A graph captured before adapters were put on, taken off or merged is no longer valid. It goes before copies are made here: it holds those that it
-    // reads.
+    // A graph captured before adapters were activated, removed or merged is no longer valid. It is dropped before
+    // copies are made here, since it holds those that it reads.
     if (this.#graph?.arrangement !== decoder.arrangement) this.#dropGraph();
     const merged = this.weights.merged();
-    const packed = this.weights.packed(this.#service ? 1 : this.#cache.slots); // a service has often one row
+    const packed = this.weights.packed(this.#service ? 1 : this.#cache.slots); // a service often has only one row
     if (this.#changes !== this.weights.changes) this.#dropGraph();
     this.#changes = this.weights.changes;
     this.#graph ??= new GraphDecoder(decoder, this.#cache, () => ({ merged, packed }));
@@ -382,13 +394,16 @@ export class Engine {
 
 const isBegun = (row: Row): boolean => row.ids.length > 0;
 
-/** Steps that a row can take by itself: as many as its last block has places, and its response tokens left. */
+/**
+ * Steps that a row can take by itself: limited by the places left in its last block, and by its remaining response
+ * tokens.
+ */
 const stepsInBlock = (row: Row): number =>
   (row.request.stopStrings?.length ?? 0) > 0
     ? 1
     : Math.min(BLOCK - (row.position % BLOCK), row.mostPositions - row.position - 1);
 
-/** Gives the rows their tokens, of one step or of several that follow one another. */
+/** Gives the rows their tokens, of one step or of several consecutive ones. */
 function push(rows: readonly Row[], { ids, logprobs, kept, top }: Drawn): void {
   for (let at = 0; at < ids.length; at += rows.length)
     for (const [i, row] of rows.entries())

@@ -1,4 +1,7 @@
-/** Decoding from copies in fewer bits of a float32 model's matrices: the same bits as from the matrices themselves, and never from an old copy. */
+/**
+ * Decoding from lower-bit copies of a float32 model's matrices: the same bits as from the matrices themselves, and
+ * never from an old copy.
+ */
 import { describe, expect, it } from 'vitest';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { AdamW, quantTypes } from '../../nn/index.ts';
@@ -26,7 +29,7 @@ const shapes = {
   },
 };
 
-/** Inputs of one chunk and more that are no whole lines of 32, and outputs that are no whole blocks of 16. */
+/** Inputs of one chunk and more that are not whole lines of 32, and outputs that are not whole blocks of 16. */
 const sizesOfAll = [
   { hidden_size: 8, intermediate_size: 24, vocab_size: 33 },
   { hidden_size: 40, intermediate_size: 56, vocab_size: 47 },
@@ -34,7 +37,7 @@ const sizesOfAll = [
   { hidden_size: 1032, intermediate_size: 1048, vocab_size: 16 },
 ];
 
-/** Gives all weights numbers of bf16. */
+/** Rounds all weights to bf16. */
 function round(model: Model): void {
   noGrad(() => {
     for (const [, weight] of model.decoder.parameters()) scope(() => void weight.copy_(weight.to('bfloat16')));
@@ -47,7 +50,7 @@ function exact(config: Record<string, unknown>): Model {
   return model;
 }
 
-/** Responses of so many rows, a step at a time; rows end one after the other. */
+/** Responses of this many rows, a step at a time; rows end one after the other. */
 async function written(sampler: Sampler, rows: number): Promise<unknown> {
   const submitted = Array.from({ length: rows }, (_, seed) =>
     sampler.submit({ prompt: [1 + (seed % 7), 2, 3], maxNewTokens: 26 + (seed % 3), seed, temperature: 1.2 }),
@@ -55,7 +58,7 @@ async function written(sampler: Sampler, rows: number): Promise<unknown> {
   return Promise.all(submitted.map((submission) => submission.responses));
 }
 
-/** The same without copies: a matrix that may be trained has none. */
+/** The same without copies: a trainable matrix has none. */
 async function writtenPlainly(model: Model, rows: number): Promise<unknown> {
   model.decoder.requiresGrad_();
   try {
@@ -72,13 +75,13 @@ const cacheOf = ({ decoder: { spec, dtype } }: Model, slots = 3): KvCache => {
   cache.upload();
   return cache;
 };
-/** Whether this CPU gains by copies in 12 and 28 bits; others have copies in 16. */
+/** Whether this CPU gains from copies in 12 and 28 bits; others use copies in 16. */
 const shortens = scope(() => aten<Tensor>('attune::exact_shorts', zeros([16, 8])).numel > 0);
-/** Bits of a weight in a copy. */
+/** Bits per weight in a copy. */
 const bitsOf = (copy: Tensor | null) => (copy?.dtype === 'int32' ? copy.numbers()[1] : copy?.dtype);
 const bytesOf = (copy: Tensor | null) => (copy === null ? 0 : copy.numel * (copy.dtype === 'int32' ? 4 : 2));
 const [ofHalves, ofOthers] = shortens ? [12, 28] : ['bfloat16', undefined];
-/** Changes weights that a copy holds: to see which copy is read. */
+/** Changes the weights in a copy, to see which copy is read. */
 const spoil = (copy: Tensor | null) => {
   if (copy !== null)
     noGrad(() =>
@@ -249,7 +252,7 @@ describe('a float32 model of other numbers', () => {
     }
   });
 
-  // with numbers that lie apart
+  // with numbers of very different size
   it.each(sizesOfAll)('has the same logits from copies, to the bit: $hidden_size', (sizes) => {
     using model = filled({ ...SHAPE, ...sizes, model_type: 'qwen2', max_position_embeddings: 64 });
     const matrices = [...model.decoder.projections()].map(({ weight }) => weight as Tensor);

@@ -1,9 +1,10 @@
 /**
- * Decoding on CUDA without the host: a step, by the plan or by the general path (stepper.ts), is captured as a CUDA graph and
- * replayed. There are graphs for several numbers of rows (`#sizeFor`), captured when first needed, so that few rows do not pay for
- * many. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens. So a step
- * costs only what its kernels cost. Where steps are short, a graph of several follows the one of a step: inside a graph the next
- * step begins while the last one's tokens are drawn. `start` queues a few steps and returns; `collect` waits for their tokens.
+ * Decoding on CUDA without the host. A step, by the plan or by the general path (stepper.ts), is captured as a CUDA
+ * graph and replayed. There are graphs for several numbers of rows (`#sizeFor`), captured on first use, so that few
+ * rows do not pay for many. Tokens, positions and finished flags stay on the device; the host reads them every few
+ * tokens. So a step costs only what its kernels cost. If steps are short, a graph of several steps is used after the
+ * graph of one: inside a graph, the next step begins while the last one's tokens are drawn. `start` queues a few steps
+ * and returns; `collect` waits for their tokens.
  */
 import {
   type Device,
@@ -24,37 +25,43 @@ import type { Row } from './row.ts';
 import { type RuleTensors, sampleAndAdvance } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
-/** Tokens between two reads by the host; fewer where a caller follows token by token. */
+/** Tokens between two reads by the host; fewer if a caller follows token by token. */
 const TOKENS_PER_LOOK = 16;
 const WATCHED_TOKENS_PER_LOOK = 5;
-/** Most steps that the device takes before the host gives out further blocks: those of a look, and those started ahead. */
+/**
+ * Most steps that the device takes before the host assigns further blocks: those of a look, and those started ahead.
+ */
 export const STEPS_PER_LOOK = TOKENS_PER_LOOK + WATCHED_TOKENS_PER_LOOK;
-/** Steps that are started before the host looks at the last ones' tokens; what rows that turn out to be done compute is wasted. */
+/**
+ * Steps started before the host looks at the previous tokens; their work is wasted for rows that turn out to be done.
+ */
 const STEPS_AHEAD = 1;
-/** Steps of a graph of several: those of a watched look, and a third of what follows the step ahead in another. */
+/** Steps of a graph of several: a whole watched look; a third of an unwatched one's steps after the step ahead. */
 const SEVERAL = WATCHED_TOKENS_PER_LOOK;
-/** Recording costs as much as it saves in some thousand steps, so a number of rows that is soon over has no graph of several. */
+/**
+ * Recording costs as much as it saves in some thousand steps, so a short-lived number of rows gets no graph of several.
+ */
 const STEPS_BEFORE_SEVERAL = 128;
-/** A step of more rows takes so long that beginning it sooner gains nothing. */
+/** With more rows a step takes so long that starting it sooner gains nothing. */
 const MOST_ROWS_OF_SEVERAL = 64;
-/** Of rows of mixed lengths, the share that attention takes last. */
+/** The share of rows of mixed lengths that attention takes last. */
 const SHARE_OF_LAST = 0.15;
 
-/** The graphs of one number of rows. */
+/** The graphs for one number of rows. */
 interface Graphs {
   one: Recorded;
-  /** Of SEVERAL steps: recorded when as many steps were taken that it will be used again. */
+  /** The graph of SEVERAL steps: recorded once enough steps were taken that it will be reused. */
   several: Recorded | null;
   /** Steps taken so far. */
   taken: number;
   rows: number;
 }
 
-/** Steps that were started and not collected. */
+/** Steps that were started but not collected. */
 interface Started {
   graphs: Graphs;
   rows: readonly Row[];
-  /** The turn of the first. */
+  /** The turn of the first step. */
   first: number;
   steps: number;
   watched: boolean;
@@ -66,17 +73,19 @@ export class GraphDecoder {
   readonly #stepper: Stepper;
   readonly #cache: KvCache;
   readonly #state: GraphRows;
-  /** The rows that the state on the device is of, as they were after the last collected step. */
+  /** The rows whose state is on the device, as of the last collected step. */
   #resident: readonly Row[] = [];
   #started: Started | null = null;
-  /** The tokens of the last steps: those of a look and those started ahead, each at its turn, which come again and again. */
+  /**
+   * The tokens of the last steps: those of a look and those started ahead, each at its turn. Turns repeat cyclically.
+   */
   readonly #out: DrawnTokens;
   /** Where in `#out` each row's next token goes. */
   readonly #turns: Tensor;
   readonly #recorder: Recorder;
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
-  /** By their number of rows. */
+  /** By number of rows. */
   readonly #graphs = new Map<number, Graphs>();
 
   constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
@@ -99,11 +108,12 @@ export class GraphDecoder {
   }
 
   /**
-   * Starts several steps of every row; a row that reaches its limit is idle from there on. `watched`: a caller follows token by
-   * token. Where steps were started ahead, adds to them, without the rows that have ended otherwise: their keys would be read on and on.
+   * Starts several steps of every row; a row that reaches its limit is idle from then on. `watched`: a caller follows
+   * token by token. If steps were started ahead, adds to them, without rows that have since ended otherwise: their keys
+   * would be read again and again.
    */
   start(given: readonly Row[], watched: boolean): void {
-    // one step at most: those ahead of a watched look and another look together would be more than the rows have places for
+    // at most one step: the steps ahead of a watched look and another look together would exceed the rows' places
     if (this.#started?.watched === false && !watched && this.#isTooLarge(this.#started)) this.collect(false);
     const rows = inOrder(given.filter((row) => row.finish === null));
     if (rows.length === 0) return;
@@ -114,7 +124,7 @@ export class GraphDecoder {
       this.#more(wanted - this.#started.steps);
       return;
     }
-    // The state of rows that only went on is on the device already.
+    // The state of rows that only advanced is on the device already.
     if (!sameRows(rows, this.#resident)) this.#state.upload(rows);
     const graphs = this.#graphsFor(rows);
     this.#resident = [...rows];
@@ -123,14 +133,14 @@ export class GraphDecoder {
     this.#more(wanted);
   }
 
-  /** How many rows the smallest graph for so many rows has: a power of two, or three quarters of one above 64. */
+  /** The number of rows of the smallest graph that fits: a power of two or, above 64, three quarters of one. */
   #sizeFor(rows: number): number {
     const power = 2 ** Math.ceil(Math.log2(Math.max(1, rows)));
     const size = power > 64 && rows <= 0.75 * power ? 0.75 * power : power;
     return Math.min(size, this.#cache.slots);
   }
 
-  /** Whether a smaller graph takes the rows that are left. */
+  /** Whether a smaller graph fits the remaining rows. */
   #isTooLarge({ rows, graphs }: Started): boolean {
     return this.#sizeFor(rows.filter((row) => row.finish === null).length) < graphs.rows;
   }
@@ -163,9 +173,9 @@ export class GraphDecoder {
   }
 
   /**
-   * Waits for the started steps and gives the rows their tokens, none after a row is done. `goOn` starts the next steps of the
-   * same rows before that, so that the device works while the host looks at the tokens. What they write for rows that turn
-   * out to be done is dropped; it lies behind their last token in the cache, where nothing reads it.
+   * Waits for the started steps and gives the rows their tokens, none after a row is done. `goOn` first starts the next
+   * steps of the same rows, so that the device works while the host looks at the tokens. What they write for rows that
+   * turn out to be done is dropped: in the cache it lies after their last token, where nothing reads it.
    */
   collect(goOn: boolean): void {
     const started = this.#started;
@@ -175,7 +185,8 @@ export class GraphDecoder {
     this.#recorder.follow();
     const going = rows.filter((row) => row.finish === null);
     const most = Math.max(0, ...going.map(tokensLeft)) - steps;
-    // before a smaller graph the device has a step to do meanwhile; a watched look starts so many that they wait for it
+    // before switching to a smaller graph, the device has a step to do meanwhile; a watched look starts so many that
+    // they wait for it
     const mayGoOn = !watched || this.#sizeFor(going.length) === this.#sizeFor(rows.length);
     if (goOn && mayGoOn && most > 0) {
       this.#started = { ...started, first: first + steps, steps: 0 };
@@ -191,13 +202,13 @@ export class GraphDecoder {
     }
   }
 
-  /** Drops what was started and not collected, and the rows' state on the device: the next start uploads it. */
+  /** Drops steps that were started but not collected, and the rows' state on the device: the next start uploads it. */
   forget(): void {
     this.#started = null;
     this.#resident = [];
   }
 
-  /** The recorded step: decode, draw, store, advance. Nothing here reads a value back to the host. */
+  /** The recorded step: decode, draw, store, advance. Nothing here waits for a value on the host. */
   #step(count: number): void {
     scope(() =>
       noGrad(() => {
@@ -221,9 +232,9 @@ export class GraphDecoder {
 }
 
 /**
- * The rows as attention takes them: the shortest ones last, long ones before short ones. Its blocks take rows in turn, so that those that are
- * longer than others would keep a few multiprocessors busy at the end. The others stay as they are: rows of one length side by side would
- * all begin and end together, and leave memory idle in between.
+ * The rows in the order in which attention takes them: the shortest last, long ones before short ones. Its blocks take
+ * rows in turn, so rows longer than others would keep a few multiprocessors busy at the end. The other rows keep their
+ * order: rows of one length side by side would all begin and end together, and leave memory idle in between.
  */
 function inOrder(rows: readonly Row[]): readonly Row[] {
   const byLength = [...rows].sort((a, b) => b.position - a.position);
@@ -236,7 +247,7 @@ const tokensLeft = (row: Row): number => row.request.maxNewTokens - row.ids.leng
 const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
   a.length === b.length && a.every((row, i) => row === b[i]);
 
-/** What is uploaded of each row: whole numbers and fractions in a tensor each, so that an upload is two copies. */
+/** What is uploaded for each row: integers and fractions in a tensor each, so that an upload is two copies. */
 const WHOLE = ['ids', 'positions', 'limits', 'slots', 'topK', 'seeds'] as const;
 const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
 
@@ -244,18 +255,18 @@ const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
 interface RowsState {
   ids: Tensor;
   positions: Tensor;
-  /** The last position of each response; 0 for an idle row, which a row becomes that reaches it. */
+  /** The last position of each response; a row that reaches it becomes idle. 0 for an idle row. */
   limits: Tensor;
   slots: Tensor;
   rule: RuleTensors;
 }
 
-/** The state of all rows, in their order, whatever their slots. Idle rows behind them stay at position 0 of the spare slot. */
+/** The state of all rows in order, whatever their slots. Idle rows after them stay at position 0 of the spare slot. */
 class GraphRows {
   readonly #most: number;
   readonly #whole: Tensor;
   readonly #fractions: Tensor;
-  /** What `#whole` holds of idle rows, and room for their places. */
+  /** The contents of `#whole` for idle rows, and room for their places. */
   readonly #idle: Tensor;
   readonly #places: Tensor;
   readonly #resting = new Set<number>();
@@ -269,7 +280,7 @@ class GraphRows {
     this.#places = keep(zeros([most], { dtype: 'int64', device }));
   }
 
-  /** Makes rows idle behind the steps that were started, without waiting for these. */
+  /** Makes rows idle after the steps already started, without waiting for these. */
   rest(rows: readonly number[]): void {
     const more = rows.filter((row) => !this.#resting.has(row));
     if (more.length === 0) return;

@@ -1,4 +1,7 @@
-/** The paged cache: its bound under a hostile mix of lengths, preemption, shared blocks, and that every block comes back. */
+/**
+ * The paged cache: its bound under a hostile mix of lengths, preemption, shared blocks, and that every block is
+ * returned.
+ */
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { UserError } from '../../errors.ts';
@@ -22,7 +25,7 @@ const tiny = join(import.meta.dirname, '../../../tests/models/fixtures/qwen3');
 const open = () => loadModel(tiny, { dtype: 'float32' });
 const tokens = (random: Random, count: number) => Array.from({ length: count }, () => random.int(3, 39));
 
-/** The bytes of a cache of so many blocks. */
+/** The bytes of a cache of this many blocks. */
 const bytesOf = ({ decoder }: Model, blocks: number) => cacheBytes(decoder.spec, { blocks }, decoder);
 
 /** Requests of all lengths: some of one token, some that take most of a cache of six blocks. */
@@ -37,7 +40,9 @@ function hostile(random: Random, count: number): GenerationRequest[] {
   }));
 }
 
-/** Generates with a bound of so many blocks; checks that it holds at every token, and that all blocks come back. */
+/**
+ * Generates with a bound of this many blocks; checks that it holds at every token, and that all blocks are returned.
+ */
 async function bounded(
   model: Model,
   requests: readonly GenerationRequest[],
@@ -100,7 +105,8 @@ describe('a bounded cache', () => {
       expect(responses).toEqual(await unbounded(model, requests));
       expect(preemptions).toBeGreaterThan(0);
     }
-    // With adapters a prompt's numbers depend, in their last bits, on what is read beside it: preempted or not.
+    // With adapters, the last bits of a prompt's numbers depend on what is read with it, whether or not it was
+    // preempted.
     const requests = [1, 2, 3].map((length, i) => ({
       prompt: tokens(new Random('adapters', i), length),
       maxNewTokens: 150,
@@ -222,9 +228,9 @@ describe('shared blocks', () => {
     const branches = [1, 2, 3].map((seed) => ({ prompt: [...system, 4 + seed, 9], maxNewTokens: 20, seed }));
     const answers = await Promise.all(branches.map((request) => sampler.submit(request).responses));
     for (const [i, request] of branches.entries()) expect(answers[i]?.[0]?.ids).toEqual((await alone(request)).ids);
-    // each took a block of its own; the system prompt's two full blocks are shared
+    // each took one block of its own; the system prompt's two full blocks are shared
     expect(sampler.cacheUse.used).toBe(used + 3);
-    // the first conversation goes on, and is as it was
+    // the first conversation continues unchanged
     const next = { prompt: [...system, ...first.ids, 8, 8], maxNewTokens: 12, seed: 9 };
     const before = sampler.promptTokens.computed;
     expect((await sampler.submit(next).responses)[0]?.ids).toEqual((await alone(next)).ids);
@@ -288,7 +294,7 @@ describe('shared blocks', () => {
     expect(blocksInFlight([request(100, 28), request(1, 1)], 4)).toBe(2 + 1);
     expect(blocksInFlight([request(128, 64, 4)], 4)).toBe(2 + 4);
     expect(blocksInFlight([request(128, 64, 4)], 2)).toBe(6);
-    // more samples than slots: those that enter later do not share
+    // more samples than slots: later ones do not share
     expect(blocksInFlight([request(640, 64, 4)], 2)).toBe(2 * 11);
     expect(blocksInFlight([request(640, 64, 4), request(640, 64, 4)], 5)).toBe(2 * 14);
     expect(blocksInFlight([request(1, 1), request(64, 64), request(10, 400)], 2)).toBe(2 + 7);

@@ -20,7 +20,7 @@ const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 const spread = (a: readonly number[], b: readonly number[]) =>
   Math.max(...a.map((value, i) => Math.abs(value - (b[i] as number))));
 
-/** Five slots of one block each, which are not in the order of the slots. */
+/** Five slots of one block each; the blocks are not in the order of the slots. */
 function cacheOf({ decoder: { spec, dtype } }: Model): KvCache {
   const cache = new KvCache(spec, { slots: 5, length: 16, blocks: 6 }, { dtype, device: 'cpu' });
   for (let slot = 0; slot < 5; slot++) cache.setTable(slot, [5 - slot]);
@@ -228,7 +228,7 @@ describe('attune::decode_plan', () => {
       expect(replaced('layers.0.qkv.weight', zeros([3, 24]))).toThrow(/qkv does not fit/);
       expect(replaced('layers.0.qNorm', zeros([3]))).toThrow(/does not fit a head/);
       expect(replaced('cos', zeros([4, 4]))).toThrow(/tables of every position/);
-      // what fits but is not of the kernels' dtype or layout has no plan
+      // a matching shape with a dtype or layout that the kernels lack has no plan
       expect(replaced('head.weight', zeros([40, 24], { dtype: 'float64' }))()).toBe(-1);
       expect(replaced('head.weight', zeros([24, 40]).t())()).toBe(-1);
     });

@@ -1,8 +1,9 @@
 /**
- * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode/plan.h), and a
- * whole step is then one call, from the rows' last tokens to their next ones. For the commonest block (RMS norm before
- * attention and before a gated SiLU MLP): on the CPU in f32 and bf16 for a few rows, on CUDA in bf16 and f16. Quantised matrices are
- * taken on the CPU in f32 and on CUDA in bf16. Adapters are taken with merged copies of their matrices (../weights). Everything else takes the general path (decoding.ts).
+ * The native path of decoding: a model's weights and cache are passed to native code once (native/ops/decode/plan.h). A
+ * whole step is then one call, from the rows' last tokens to their next ones. It covers the most common block (RMS norm
+ * before attention and before a gated SiLU MLP): on the CPU in f32 and bf16 for a few rows, on CUDA in bf16 and f16.
+ * Quantised matrices are supported on the CPU in f32 and on CUDA in bf16, adapters through merged copies of their
+ * matrices (../weights). Everything else takes the general path (decoding.ts).
  */
 import type { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, type Tensor } from '../../tensor/index.ts';
@@ -16,15 +17,18 @@ import { isPlain } from '../weights/plain.ts';
 import type { KvCache } from './cache/cache.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
 
-/** Copies of a model's weights that its plan takes instead. */
+/** Copies of a model's weights that its plan uses instead. */
 export interface PlanCopies {
-  /** Of adapted matrices. */
+  /** Copies of adapted matrices. */
   merged?: MergedWeights | null;
-  /** With them products round x where that is faster. */
+  /** With these, products round x if that is faster. */
   fast?: FastWeights | null;
-  /** In fewer bits, with nothing lost, on a CPU; asked for where there is a plan. */
+  /** Lossless copies in fewer bits, on a CPU; made only if there is a plan. */
   exact?: () => ExactCopies | null;
-  /** In 12 bits, of those that CUDA kernels for few rows read; kept in step with their matrices for as long as the plan is used. */
+  /**
+   * Copies in 12 bits of the matrices that CUDA kernels for few rows read. They are kept in step with their matrices
+   * while the plan is used.
+   */
   packed?: PackedWeights | null;
 }
 
@@ -41,11 +45,14 @@ export interface PackedPrompts {
   /** The tokens' positions in the whole cache. */
   places: Tensor;
   lengths: readonly number[];
-  /** Of each response, [7, responses]. */
+  /** The sampling rule and prompt of each response, [7, responses]. */
   rules: Tensor;
 }
 
-/** How far rows go in one call: at most so many steps, not beyond a token that is among the stops, and no further once the time is over. */
+/**
+ * How far rows advance in one call: at most `steps` steps, not past a token among the stops, and no further once time
+ * is up.
+ */
 export interface StepLimits {
   steps: number;
   stops: readonly number[];
@@ -62,7 +69,7 @@ export class DecodePlan {
     abandoned.register(this, number, this);
   }
 
-  /** A plan for this model, or null where native code does not support it. Valid for one `Decoder.arrangement`. */
+  /** A plan for this model, or null if native code does not support it. Valid for one `Decoder.arrangement`. */
   static of(decoder: Decoder, cache: KvCache, copies: PlanCopies = {}): DecodePlan | null {
     if (!isPlain(decoder, copies.merged ?? null)) return null;
     const { tensors, settings } = planParts(decoder, cache, copies);
@@ -102,8 +109,8 @@ export class DecodePlan {
   }
 
   /**
-   * The same on the CPU from lists to lists, for several steps, one after the other in the lists: between two steps all that runs
-   * here has to be read from memory again.
+   * The same on the CPU from lists to lists, for several consecutive steps: code that runs here between two steps would
+   * have to be fetched from memory again.
    */
   stepLists(
     ids: readonly number[],
@@ -131,7 +138,7 @@ export class DecodePlan {
     return aten<boolean>('attune::read_prompts_takes', this.#number, lengths);
   }
 
-  /** Reads prompts into the cache and draws the first tokens of the responses, as `drawnOnHost` takes them. */
+  /** Reads prompts into the cache and draws the first tokens of the responses, in the form that `drawnOnHost` takes. */
   readPrompts({ ids, places, lengths, rules }: PackedPrompts): Tensor {
     return aten('attune::read_prompts', this.#number, ids, places, lengths, rules);
   }
@@ -144,7 +151,7 @@ export class DecodePlan {
   }
 }
 
-/** The plan for a decoder's present arrangement, made when it is first needed. */
+/** The plan for a decoder's present arrangement, made on first use. */
 export class HeldPlan {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
@@ -158,7 +165,7 @@ export class HeldPlan {
     this.#copies = copies;
   }
 
-  /** Null where native code does not support the model as it is now. */
+  /** Null if native code does not support the model as it is now. */
   get plan(): DecodePlan | null {
     const { arrangement } = this.#decoder;
     if (this.#held?.arrangement !== arrangement) {

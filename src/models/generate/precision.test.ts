@@ -1,4 +1,4 @@
-/** Fast decoding from a quantised model: how far it is from the exact one, and that nobody has it who did not ask. */
+/** Fast decoding from a quantised model: its distance from the exact one, and that nobody gets it without asking. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
@@ -12,7 +12,7 @@ import { DecodePlan, type PlanCopies } from './plan.ts';
 import { SHAPE } from './small-model.test-support.ts';
 
 const tiny = new URL('../../../models/tiny', import.meta.url).pathname;
-/** Elsewhere rounding is not faster, and `fast` is exact. */
+/** On other CPUs rounding is not faster, and `fast` is exact. */
 const rounds = aten<boolean>('attune::can_round');
 const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 
@@ -81,7 +81,7 @@ describe('precision', () => {
     const fast = await written(model, 'fast');
     if (rounds) expect(fast).not.toEqual(exact);
     else expect(fast).toEqual(exact);
-    // the neighbours do not matter
+    // neighbours in the batch do not matter
     for (const [i, request] of requests.entries()) expect(await written(model, 'fast', [request])).toEqual([fast[i]]);
   });
 
@@ -102,7 +102,7 @@ describe('precision', () => {
     fast.dispose();
   });
 
-  // 70 wide: rows of w are no multiple of what a step of the sum takes
+  // 70 wide: rows of w are not a multiple of the step of a sum
   it('changes nothing for plain weights, of which one row alone has the bits that it has among others', async () => {
     using model = initModel({ ...SHAPE, hidden_size: 70, intermediate_size: 45, model_type: 'qwen3' }, { seed: 1 });
     using half = initModel({ ...SHAPE, model_type: 'qwen3' }, { seed: 1, dtype: 'bfloat16' });
@@ -150,7 +150,7 @@ describe('precision', () => {
     const scoring = [
       ...['cli/evaluate-reward.ts', 'cli/score.ts', 'cli/terminal/precision.ts', 'models/score.ts'],
       ...['evaluate/ranked/reward-suite.ts', 'evaluate/reward.ts', 'rewards/reward-model.ts'],
-      ...['rollouts/scorer.ts', 'trainers/fields.ts'], // --rm-precision; the policy itself has no such choice
+      ...['rollouts/scorer.ts', 'trainers/fields.ts'], // --rm-precision; the policy itself has no such option
     ];
     expect(naming.filter((path) => !path.startsWith('tensor/')).sort()).toEqual(
       [...writing, ...scoring, 'models/index.ts', 'models/precision.ts'].sort(),

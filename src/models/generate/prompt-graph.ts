@@ -1,7 +1,7 @@
 /**
- * Reading short prompts, and the rest of long ones, on CUDA without the host: one pass over a fixed number of tokens is captured
- * as a CUDA graph. Started one by one from the host, a model's kernels take longer to start than a few hundred tokens take to
- * read. Tokens that are not there write into the spare slot.
+ * Reads short prompts, and the rest of long ones, on CUDA without the host: one pass over a fixed number of tokens is
+ * captured as a CUDA graph. Launched one by one from the host, a model's kernels take longer to start than a few
+ * hundred tokens take to read. Missing tokens write into the spare slot.
  */
 import { keep, noGrad, type Recorded, Recorder, scope, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -10,9 +10,9 @@ import { type ContinuedPrompt, readTokens, tokensLeft } from './decoding.ts';
 import type { Row } from './row.ts';
 import { type Drawn, sampleNext } from './sampling.ts';
 
-/** The passes' numbers of tokens: a prompt is read by the smallest that holds it. */
+/** The passes' sizes in tokens: a prompt is read by the smallest pass that fits it. */
 const SIZES = [64, 256] as const;
-/** Most responses of one pass. */
+/** Most responses in one pass. */
 const RESPONSES = 16;
 
 /** A prompt with the responses whose first tokens are drawn after it. */
@@ -20,7 +20,7 @@ export interface PromptOfRows extends ContinuedPrompt {
   rows: readonly Row[];
 }
 
-/** The passes of all sizes, captured when they are first needed. */
+/** The passes of all sizes, captured on first use. */
 export class PromptGraphs {
   /** The value of `Decoder.arrangement` that the graphs are valid for. */
   readonly arrangement: number;
@@ -36,7 +36,7 @@ export class PromptGraphs {
     this.#cache = cache;
   }
 
-  /** The pass that reads these prompts; null where there is none. */
+  /** The pass that reads these prompts; null if there is none. */
   of(items: readonly PromptOfRows[]): PromptGraph | null {
     const tokens = items.reduce((sum, { prompt, from }) => sum + prompt.length - from, 0);
     const rows = items.flatMap((item) => item.rows);
@@ -54,7 +54,7 @@ export class PromptGraphs {
   }
 }
 
-/** What is uploaded of each response besides its rule's fractions. */
+/** What is uploaded for each response besides its rule's fractions. */
 const WHOLE = ['last', 'counters', 'topK', 'seeds'] as const;
 const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
 
@@ -64,10 +64,13 @@ class PromptGraph {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #size: number;
-  /** ids, positions, slots and targets of the tokens, then WHOLE of the responses; the rest of their rules in `#fractions`. */
+  /**
+   * ids, positions, slots and targets of the tokens, then WHOLE of the responses; the rest of their rules is in
+   * `#fractions`.
+   */
   readonly #whole: Tensor;
   readonly #fractions: Tensor;
-  /** ids, log-probs and kept shares of what was drawn, in f64, which holds all of them: one read. */
+  /** ids, log-probs and kept shares of the drawn tokens, in f64, which represents all of them exactly: one read. */
   readonly #drawn: Tensor;
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
@@ -90,7 +93,7 @@ class PromptGraph {
   /** Reads the prompts into their slots and draws the first token of each row, in the order of the items. */
   read(items: readonly PromptOfRows[]): Drawn {
     this.#upload(items);
-    // Recording writes what the first replay writes again.
+    // Recording writes what the first replay then overwrites.
     this.#graph ??= this.#recorder.record(() => this.#pass());
     this.#graph.replay();
     const count = items.reduce((sum, { rows }) => sum + rows.length, 0);

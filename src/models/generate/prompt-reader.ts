@@ -1,8 +1,9 @@
 /**
- * Whole prompts by one native call, for models that a decode plan takes (native/ops/decode/prompts/read.cc): the same results to the bit
- * as `prefill` gives operator by operator, which takes four times as long as the kernels of a short prompt on a GPU; of few tokens there,
- * which the kernels of a decoding step multiply, to rounding. With an adapter
- * the merged copies of its matrices are read, as decoding does: then the results differ from those of `prefill` by the copies' rounding.
+ * Reads whole prompts in one native call, for models that a decode plan supports (native/ops/decode/prompts/read.cc).
+ * `prefill`, operator by operator, takes four times as long as the kernels of a short prompt on a GPU. The results
+ * equal those of `prefill` to the bit; for few tokens on a GPU, which the kernels of a decoding step multiply, to
+ * rounding. With an adapter it reads the merged copies of the adapter's matrices, as decoding does: then the results
+ * differ from those of `prefill` by the copies' rounding.
  */
 import { type Tensor, tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -25,9 +26,10 @@ export class PromptReader {
   }
 
   /**
-   * Reads the prompts into their slots and draws the first token of each row, in the order of the items: what `drawnOnHost` takes.
-   * Null, and nothing done, where native code does not take the model, the prompts or the rows. `merged`: the copies of the active
-   * adapter's matrices; an adapter without them is not taken.
+   * Reads the prompts into their slots and draws the first token of each row, in the order of the items, in the form
+   * that `drawnOnHost` takes. Returns null without doing anything if native code does not support the model, the
+   * prompts or the rows. `merged`: the copies of the active adapter's matrices; an adapter without them is not
+   * supported.
    */
   read(items: readonly PromptOfRows[], merged: MergedWeights | null = null): Tensor | null {
     const { residence, training, spec } = this.#decoder;
@@ -45,7 +47,7 @@ export class PromptReader {
     return tokens === null || rules === null ? null : plan.readPrompts({ ...tokens, lengths, rules });
   }
 
-  /** The prompts' ids and their places in the cache, one prompt after the other; null where a number is no int32. */
+  /** The prompts' ids and their places in the cache, one prompt after the other; null if a number is not an int32. */
   #tokens(items: readonly PromptOfRows[]): { ids: Tensor; places: Tensor } | null {
     const total = items.reduce((sum, { prompt }) => sum + prompt.length, 0);
     const [ids, places] = [new Int32Array(total), new Int32Array(total)];
@@ -67,7 +69,7 @@ export class PromptReader {
   }
 }
 
-/** What native code is told of each response, [7, responses]; null where a seed is beyond what a number holds. */
+/** The rule of each response for native code, [7, responses]; null if a seed is not an exact double. */
 function rulesOf(items: readonly PromptOfRows[]): Tensor | null {
   const responses = items.flatMap((item, which) => item.rows.map((row) => ({ row, which })));
   const count = responses.length;

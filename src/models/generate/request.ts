@@ -28,8 +28,9 @@ export interface SamplerOptions {
   /** Most tokens per sequence, prompt included; by default what the requests need. */
   maxLength?: number;
   /**
-   * Most bytes of the cache. Responses that do not fit wait; where those being written outgrow it, the youngest of them wait and
-   * go on later, with the same tokens. By default there is room for all that are written at the same time.
+   * Most bytes of the cache. Responses that do not fit wait. If those being written outgrow the cache, the youngest of
+   * them wait and continue later, with the same tokens. By default there is room for all that are written at the same
+   * time.
    */
   maxCacheBytes?: number;
   /** Needed for stop strings and for the responses' text. */
@@ -42,16 +43,16 @@ export interface SamplerOptions {
    */
   reusePrefixes?: boolean;
   /**
-   * `exact` unless given: log-probs are those of scoring and training. `fast`: decoding from a quantised model rounds activations to 8 bits
-   * a block, and the vocabulary's matrix to 8 bits a row, where that is faster (ARM CPUs); elsewhere it changes nothing. For text whose
-   * log-probs nobody trains on.
+   * `exact` unless given: log-probs are those of scoring and training. `fast`: decoding from a quantised model rounds
+   * activations to 8 bits per block, and the vocabulary's matrix to 8 bits per row, if that is faster (ARM CPUs);
+   * otherwise it changes nothing. For text whose log-probs are not used in training.
    */
   precision?: Precision;
   /**
-   * How the cache holds keys and values. `model` unless given: in the model's dtype. `int8`: in 8 bits with a bfloat16 scale for each head
-   * of a token, so that the cache has half the bytes of a 16-bit one (a quarter in float32). Prompts attend to their own keys and values
-   * as they are; tokens after them, and prompts whose beginning is in the cache, attend to rounded ones, which changes their log-probs a
-   * little.
+   * How the cache holds keys and values. `model` unless given: in the model's dtype. `int8`: in 8 bits with a bfloat16
+   * scale for each head of a token, so that the cache has half the bytes of a 16-bit one (a quarter of a float32 one).
+   * Prompts attend to their own keys and values unrounded. Tokens after them, and prompts whose beginning is in the
+   * cache, attend to rounded ones, which changes their log-probs a little.
    */
   cacheDtype?: CacheDtype;
 }
@@ -67,13 +68,13 @@ const optionRules: Record<keyof SamplerOptions, Rule> = {
   cacheDtype: oneOf(cacheDtypes),
 };
 
-/** Refuses what a program got wrong. */
+/** Refuses wrong options from a program. */
 export function checkSamplerOptions(options: SamplerOptions): void {
   checkArguments('Sampler', options, optionRules);
   checkNames('Sampler', options, Object.keys(optionRules));
 }
 
-/** Refuses further responses where so many wait already. */
+/** Refuses further responses if too many are waiting already. */
 export function checkWaiting(responses: number, waiting: number, maxWaiting = Number.POSITIVE_INFINITY): void {
   if (responses > maxWaiting)
     throw new UserError(
@@ -97,7 +98,10 @@ export interface PromptCounts {
   reused: number;
 }
 
-/** How full the cache is, in blocks of 64 tokens: in all, and held by sequences; and how often one was preempted so far. */
+/**
+ * How full the cache is, in blocks of 64 tokens (in all, and held by sequences), and how often a sequence was preempted
+ * so far.
+ */
 export interface CacheUse {
   blocks: number;
   used: number;
@@ -107,7 +111,10 @@ export interface CacheUse {
 /** A prompt as token ids, and how to sample responses to it. */
 export interface GenerationRequest extends SamplingOptions {
   prompt: ArrayLike<number>;
-  /** How many responses to write; the prompt is read once for all. Response i has the seed `seed + i`, within ±(2^53 − 1). */
+  /**
+   * How many responses to write; the prompt is read once for all of them. Response i has the seed `seed + i`, within
+   * ±(2^53 − 1).
+   */
   samples?: number;
   /** Cancels the request: its slots are freed, and its responses hold what was written so far. */
   signal?: AbortSignal;
@@ -123,7 +130,7 @@ const rules: Record<string, Rule> = {
   maxNewTokens: whole(1),
   samples: whole(1),
   seed: integer,
-  // −1, as configs write for no id, stops nothing.
+  // −1, which configs write for no id, stops nothing.
   stopIds: list(integer),
   stopStrings: list(filledText),
   truncatedLogprobs: flag,
@@ -132,7 +139,7 @@ const rules: Record<string, Rule> = {
   signal,
 };
 
-/** Refuses what a program got wrong; prompts are ids of a vocabulary of this size. */
+/** Refuses wrong requests from a program; prompts are ids of a vocabulary of this size. */
 export function checkRequests(requests: readonly GenerationRequest[], vocabSize: number): void {
   if (!Array.isArray(requests)) throw new UserError('The sampler takes a list of requests.');
   const prompt = list(whole(0, vocabSize - 1));
@@ -147,24 +154,24 @@ export interface Token {
   sample: number;
   id: number;
   logprob: number;
-  /** The likeliest tokens at this position, where the request asks for them. */
+  /** The likeliest tokens at this position, if the request asks for them. */
   top?: TokenLogprob[];
 }
 
-/** One response: its tokens with their log-probs, and its text where the sampler has a tokenizer. */
+/** One response: its tokens with their log-probs, and its text if the sampler has a tokenizer. */
 export interface SampledResponse {
-  /** The response's tokens, with the stop id that ended it, if any. */
+  /** The response's tokens, including the stop id that ended it, if any. */
   ids: number[];
   /** log π of each at the sampling temperature, over the whole vocabulary: what the trainer computes. */
   logprobs: Float32Array;
   finish: 'stop' | 'length' | 'cancelled';
-  /** The response as text, cut before a stop string; only where the sampler has a tokenizer. */
+  /** The response as text, cut before a stop string; only if the sampler has a tokenizer. */
   text?: string;
-  /** Per token, the share of the probability mass that top-k, top-p and min-p cut off; only where they cut. */
+  /** Per token, the share of the probability mass that top-k, top-p and min-p cut off; only if they cut. */
   cutMass?: Float32Array;
-  /** log π under the truncated, renormalised distribution that the token was drawn from; only where it is asked for. */
+  /** log π under the truncated, renormalised distribution that the token was drawn from; only if requested. */
   truncatedLogprobs?: Float32Array;
-  /** Per token, the likeliest ones with their log-probs, best first; only where they are asked for. */
+  /** Per token, the likeliest ones with their log-probs, best first; only if requested. */
   topLogprobs?: TokenLogprob[][];
 }
 

@@ -4,7 +4,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import type { GenerationRequest, SampledResponse, Token } from './request.ts';
 import { type Rule, ruleOf, type TokenLogprob } from './sampling.ts';
 
-/** `seed + sample`; beyond the largest whole number that a double holds exactly, it goes on from the smallest. */
+/** `seed + sample`; past the largest integer that a double holds exactly, it wraps around to the smallest. */
 function sampleSeed(seed: number, sample: number): number {
   const over = sample - (Number.MAX_SAFE_INTEGER - seed);
   return over > 0 ? Number.MIN_SAFE_INTEGER + over - 1 : seed + sample;
@@ -18,7 +18,7 @@ export class Row {
   readonly ids: number[] = [];
   /** Called for each token. */
   onToken: ((token: Token) => void) | undefined;
-  /** Called with an error that a callback of its request threw. */
+  /** Called with an error thrown by a callback of its request. */
   onError: ((error: unknown) => void) | undefined;
   readonly #logprobs: number[] = [];
   readonly #kept: number[] = [];
@@ -30,7 +30,7 @@ export class Row {
   #cutAt = -1;
   /** Its row of the cache's tables; −1 while it waits. */
   slot = -1;
-  /** Its place in the order of admission: the youngest row is preempted first. */
+  /** Its order of admission: the youngest row is preempted first. */
   order = 0;
   finish: SampledResponse['finish'] | null = null;
 
@@ -88,7 +88,7 @@ export class Row {
     this.finish = 'stop';
   }
 
-  /** A number of each token. */
+  /** A number for each token. */
   #ofEach(number: (logprob: number, kept: number) => number): Float32Array {
     const numbers = new Float32Array(this.ids.length);
     for (let i = 0; i < numbers.length; i++) numbers[i] = number(this.#logprobs[i] as number, this.#kept[i] as number);

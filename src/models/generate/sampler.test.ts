@@ -1,4 +1,4 @@
-/** The sampler against the trainer's own forward, on every family's fixture and on its own promises. */
+/** The sampler against the trainer's own forward on every family's fixture, and its other guarantees. */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -50,7 +50,7 @@ function greedyByFullForwards(model: Model, prompt: number[], count: number): nu
 }
 
 describe('cached decoding', () => {
-  // Dynamic rope turns a cached token by the length at which it was written, so full forwards are no reference there.
+  // Dynamic rope rotates a cached token by the length at which it was written, so full forwards are no reference there.
   for (const name of readdirSync(fixtures).filter((name) => name !== 'llama-dynamic')) {
     it(`equals full forwards: ${name}`, async () => {
       using model = await loadModel(join(fixtures, name), { dtype: 'float32' });
@@ -69,7 +69,7 @@ describe('cached decoding', () => {
 });
 
 describe('in bf16', () => {
-  // decoded by the plan on a CPU; the trainer's logits are rounded elsewhere
+  // decoded by the plan on a CPU; the trainer's logits are rounded at other places
   for (const name of ['llama', 'mistral', 'qwen2', 'qwen3', 'gpt2'])
     it(`log-probs are the trainer's but for rounding: ${name}`, async () => {
       using model = await loadModel(join(fixtures, name), { dtype: 'bfloat16' });
@@ -255,7 +255,8 @@ describe('attune::sample', () => {
     // p is of what k left: of 0.73 and 0.27 the first alone holds 0.7
     close(draw(1, 2, 0.7, 0), softmax(1, 1));
   });
-  // A nucleus of most of a large vocabulary, of a few tokens of it, and one that its first part misleads about.
+  // A nucleus of most of a large vocabulary, one of a few tokens, and one that the vocabulary's first part gives a
+  // wrong estimate of.
   for (const [name, slope, lead] of [
     ['flat', 1e-4, 0],
     ['steep', 0.5, 0],
@@ -263,7 +264,7 @@ describe('attune::sample', () => {
   ] as const) {
     it(`finds the fewest that hold p in a large vocabulary: ${name}`, () => {
       const [size, draws] = [20_011, 256];
-      // rank r stands at id 7919·r, all ranks at all places
+      // rank r is at id 7919·r, so ranks are spread over all ids
       const order = Array.from({ length: size }, (_, rank) => (rank * 7919) % size);
       const logits = new Float32Array(size);
       for (const [rank, id] of order.entries()) logits[id] = -slope * rank + (rank < 3 ? lead : 0);
@@ -291,9 +292,9 @@ describe('attune::sample', () => {
         );
         const rankOf = new Map(order.map((id, rank) => [id, rank]));
         const ranks = ids.numbers().map((id) => rankOf.get(id) as number);
-        // sums in f32 may put the edge a token or two off
+        // sums in f32 may move the edge by a token or two
         expect(Math.max(...ranks)).toBeLessThanOrEqual(nucleus + 2);
-        // so many draws come near the edge of a flat nucleus
+        // this many draws come near the edge of a flat nucleus
         if (nucleus > 100) expect(Math.max(...ranks)).toBeGreaterThan(0.9 * nucleus);
         expect(new Set(ranks).size).toBeGreaterThan(Math.min(nucleus, 40) / 2);
       });

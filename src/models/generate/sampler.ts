@@ -1,9 +1,10 @@
 /**
- * The one generation engine: rollouts, evaluation, chat and serving all use it. Finished sequences leave and waiting ones enter at
- * any step (continuous batching); a prompt is read once for all its samples. The cache's memory is bounded, and known before the
- * start: sequences take blocks of it as they grow, share what they have in common, and wait where there are no more. A
- * response depends only on its seed and its prompt, not on the rest of the batch or on when it was submitted: bit for bit in
- * float32 on the CPU, to rounding on CUDA, where the kernels depend on the number of rows.
+ * The only generation engine: rollouts, evaluation, chat and serving all use it. Finished sequences leave and waiting
+ * ones enter at any step (continuous batching); a prompt is read once for all its samples. The cache's memory is
+ * bounded and known before the start: sequences take blocks of it as they grow, share what they have in common, and
+ * wait when there are no more. A response depends only on its seed and its prompt, not on the rest of the batch or on
+ * when it was submitted: bit for bit in float32 on the CPU, to rounding on CUDA, where the kernels depend on the number
+ * of rows.
  *
  *     using sampler = new Sampler(model);
  *     const [[response]] = await sampler.generate([{ prompt: ids, maxNewTokens: 64, temperature: 0 }]);
@@ -11,7 +12,8 @@
  *     const submission = sampler.submit({ prompt: ids, maxNewTokens: 64 });   // at any time, while others run
  *     for await (const { id } of submission) …;
  *
- * The weights may change between requests (training). A request in flight while they change fails with WeightsChangedError.
+ * The weights may change between requests (training). A request in flight while they change fails with
+ * WeightsChangedError.
  */
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
@@ -38,18 +40,21 @@ import {
 import type { Row } from './row.ts';
 import { type Submission, type SubmissionOptions, Submitted } from './submission.ts';
 
-/** How long the sampler blocks the event loop at a time; less where a caller follows token by token. */
+/** How long the sampler blocks the event loop at a time; less if a caller follows token by token. */
 const PATIENCE_MS = 50;
 const WATCHED_PATIENCE_MS = 5;
 /** How long the sampler waits for requests that are just arriving. */
 const GATHER_MS = 20;
-/** A service reads few prompts only after it has written for twice as long as the last ones took, but for no longer than this. */
+/**
+ * With few waiting prompts, a service reads them only after writing for twice as long as the last prompts took, but for
+ * no longer than this.
+ */
 const MOST_WRITING_MS = 50;
 
 /** Writes responses with a model, many at a time (continuous batching). Dispose it to free its cache. */
 export class Sampler {
   readonly #model: Model;
-  /** As they were given, and as the last `reserve` left them. */
+  /** As given, and as the last `reserve` changed them. */
   readonly #given: SamplerOptions;
   #options: SamplerOptions;
   readonly #engine: Engine;
@@ -59,9 +64,9 @@ export class Sampler {
   /** The state of the weights that the keys and values in flight were computed with, by adapter. */
   readonly #weights = new Map<string | null, string>();
   #running = false;
-  /** When prompts may be read again, if few. */
+  /** The time from which a few waiting prompts may be read again. */
   #readAgain = 0;
-  /** Requests that entered so far. */
+  /** Requests admitted so far. */
   #entered = 0;
   /** A step is running: the cache is in use. */
   #bursting = false;
@@ -85,13 +90,14 @@ export class Sampler {
   /** The size of the cache that these requests would get: known, and bounded, before anything starts. */
   plan(requests: readonly GenerationRequest[]): CacheSize & { bytes: number } {
     if (this.#disposed) throw new SamplerDisposedError('This sampler was disposed: make another one.');
-    const held = this.cacheBytes + this.#engine.weights.copyBytes; // both are freed before there is another cache
+    const held = this.cacheBytes + this.#engine.weights.copyBytes; // both are freed before another cache is allocated
     return plannedCache(this.#model.decoder, this.#options, requests, held);
   }
 
   /**
-   * Makes the cache ready for so many responses of at most this many tokens, prompts included, and forgets finished sequences
-   * (`reusePrefixes`). On a CPU no bit of what follows depends on earlier requests then. Call it while nothing is written.
+   * Prepares the cache for this many responses of at most this many tokens, prompts included, and forgets finished
+   * sequences (`reusePrefixes`). On a CPU no bit of later results then depends on earlier requests. Call it while
+   * nothing is being written.
    */
   reserve({ responses, length }: { responses: number; length: number }): void {
     if (!this.#isIdle) throw new UserError('A sampler that is writing cannot be given another size.');
@@ -109,7 +115,7 @@ export class Sampler {
   get cacheDtype(): CacheDtype {
     return this.#options.cacheDtype ?? 'model';
   }
-  /** How full the cache is, in blocks of 64 tokens, and how often a row had to give up its blocks so far. */
+  /** How full the cache is, in blocks of 64 tokens, and how often a row was preempted so far. */
   get cacheUse(): CacheUse {
     const { cache } = this.#engine;
     const { usedBlocks, preemptions } = this.#admission;
@@ -149,7 +155,7 @@ export class Sampler {
     }
   }
 
-  /** Adds a request to those that are being written. Throws QueueFullError where too many wait already. */
+  /** Adds a request to those being written. Throws QueueFullError if too many are waiting already. */
   submit(request: GenerationRequest): Submission {
     checkRequests([request], this.#model.decoder.spec.vocabSize);
     this.plan([request]);
@@ -159,7 +165,7 @@ export class Sampler {
     return submission;
   }
 
-  /** Throws QueueFullError where so many further responses may not wait now, and UserError where they never may. */
+  /** Throws QueueFullError if this many further responses may not wait now, and UserError if they never may. */
   checkQueue(responses: number): void {
     checkWaiting(responses, this.waiting, this.#options.maxWaiting);
   }
@@ -206,12 +212,13 @@ export class Sampler {
   }
 
   /**
-   * Gives the event loop a turn, and further ones while they bring requests: a prompt costs less beside others than alone, and
-   * Node accepts one connection a turn, so that with a step between two turns the last of many clients would wait for long.
+   * Gives the event loop a turn, and further ones while they bring requests. A prompt costs less together with others
+   * than alone, and Node accepts one connection per turn: with a step between two turns, the last of many clients would
+   * wait for long.
    */
   async #letOthersRun(): Promise<void> {
     const end = performance.now() + GATHER_MS;
-    const quietTurns = this.#isWatched ? 2 : 1; // a connection of this turn brings its request in the next one
+    const quietTurns = this.#isWatched ? 2 : 1; // a connection accepted in this turn brings its request in the next one
     for (let quiet = 0; quiet < quietTurns && performance.now() < end; ) {
       const before = this.#entered;
       await new Promise((resolve) => setImmediate(resolve));
@@ -225,9 +232,9 @@ export class Sampler {
   }
 
   /**
-   * Admits requests and takes steps until the event loop is due. Only then can other code change the weights. Where tokens are
-   * awaited, a step that the device is still busy with is left to it: the event loop runs meanwhile. First tokens go out before
-   * a step that would delay them: on the CPU, and on a device that nobody else uses.
+   * Admits requests and takes steps until the event loop is due. Other code can change the weights only then. If tokens
+   * are awaited, it does not wait for a step that the device is still busy with: the event loop runs meanwhile. First
+   * tokens go out before a step that would delay them: on the CPU, and on a device that nobody else uses.
    */
   #burst(): void {
     this.#checkWeights();
@@ -242,7 +249,7 @@ export class Sampler {
       const began = this.#admit();
       this.#settle();
       if (watched && began && alone) return;
-      // A step costs nearly the same for few rows as for many: where nobody follows, the other prompts are read before it.
+      // A step costs nearly the same for few rows as for many: if nobody follows, the other prompts are read first.
       if (!watched && began && !this.#admission.isEmpty) continue;
       this.#step(watched ? 0 : end - performance.now());
       this.#settle();
@@ -250,7 +257,7 @@ export class Sampler {
     } while (!this.#isIdle && performance.now() < end);
   }
 
-  /** Takes in the tokens of the steps that were started before. Starts the next ones where no request waits. */
+  /** Takes in the tokens of the steps started earlier. Starts the next ones if no request is waiting. */
   #collect(): void {
     if (!this.#engine.isBusy) return;
     const goOn = this.#admission.isEmpty && !this.#inFlight.some((submission) => submission.cancelled);
@@ -274,7 +281,7 @@ export class Sampler {
     this.#settle();
   }
 
-  /** Fails waiting requests whose adapter was taken off the model since they were made. */
+  /** Fails waiting requests whose adapter has been removed from the model. */
   #checkAdapters(): void {
     for (const submission of this.#admission.submissions) {
       const { adapter } = submission;
@@ -284,8 +291,8 @@ export class Sampler {
   }
 
   /**
-   * Whether waiting prompts are read now. One prompt costs nearly as much as several, and nobody writes meanwhile: where
-   * responses are followed as they are written, a few that wait are left to gather.
+   * Whether waiting prompts are read now. One prompt costs nearly as much as several, and nothing is written meanwhile:
+   * if responses are followed as they are written, a few waiting prompts are left to gather.
    */
   get #isTimeToRead(): boolean {
     if (!this.#inFlight.some(({ rows }) => rows.some(isActive))) return true;
@@ -293,7 +300,7 @@ export class Sampler {
     return performance.now() >= this.#readAgain;
   }
 
-  /** Reads waiting prompts where it is time to; returns whether responses have begun. */
+  /** Reads waiting prompts if it is time to; returns whether responses have begun. */
   #admit(): boolean {
     if (this.#admission.isEmpty || !this.#isTimeToRead) return false;
     const started = performance.now();
@@ -317,7 +324,7 @@ export class Sampler {
     return admitted.length > 0;
   }
 
-  /** The state of an adapter's weights, noted when its first row is admitted; it cannot change within a burst. */
+  /** The state of an adapter's weights, recorded when its first row is admitted; it cannot change within a burst. */
   #noteWeights(adapter: string | null): string {
     const state = this.#weights.get(adapter) ?? this.#engine.weights.now(adapter);
     this.#weights.set(adapter, state);
@@ -333,7 +340,10 @@ export class Sampler {
     this.#admission.reserve(this.#inFlight, stepsAhead, true);
   }
 
-  /** One token for every row in a slot, each adapter's rows together; further ones in the time that is left, where one adapter has it to itself. */
+  /**
+   * One token for every row in a slot, each adapter's rows together. If one adapter has the sampler to itself, further
+   * tokens in the time left.
+   */
   #step(left: number): void {
     this.#guard(this.#inFlight, () => this.#engine.takeFirstTokens());
     this.#settle();
@@ -351,7 +361,10 @@ export class Sampler {
     }
   }
 
-  /** Whether all rows belong to this adapter, which is the model's active one: its matrices are merged, and its steps captured. */
+  /**
+   * Whether all rows belong to this adapter, and it is the model's active one: then its matrices are merged and its
+   * steps captured.
+   */
   #isAlone(adapter: string | null): boolean {
     return (
       adapter === (this.#model.adapters?.active?.name ?? null) &&

@@ -21,13 +21,13 @@ export interface SamplingOptions {
   stopStrings?: readonly string[];
   /** The response depends on this and the prompt, and on nothing else in the batch (on CUDA to rounding). */
   seed?: number;
-  /** Reports the n likeliest tokens at each place; those that `allow` leaves out are none of them. */
+  /** Reports the n likeliest tokens at each position, among those that `allow` permits. */
   topLogprobs?: number;
   /** Reports log-probs under the truncated, renormalised distribution too. */
   truncatedLogprobs?: boolean;
   /**
-   * The token ids that may follow the response so far, `ids` (constrained decoding). Log-probs are then over those tokens
-   * alone.
+   * The token ids that may follow the response so far, `ids` (constrained decoding). Log-probs are then over those
+   * tokens only.
    */
   allow?: (ids: readonly number[], sample: number) => Iterable<number>;
 }
@@ -75,7 +75,7 @@ export interface RuleTensors {
 
 export function ruleTensors(rules: readonly Rule[], seeds: readonly number[], device: Device): RuleTensors {
   return scope(() => {
-    // two uploads in place of five
+    // two uploads instead of five
     const count = rules.length;
     const whole = BigInt64Array.from([...rules.map((rule) => rule.topK), ...seeds], BigInt);
     const fractions = Float32Array.from([
@@ -135,12 +135,12 @@ export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor):
   return { ids, logp, kept };
 }
 
-/** The same in one tensor, which the host reads by one copy (`drawnOnHost`). */
+/** The same in one tensor, which the host reads in one copy (`drawnOnHost`). */
 export function sampleTogether(logits: Tensor, rule: RuleTensors, counters: Tensor): Tensor {
   return aten('attune::sample_together', logits, ...ruleArguments(rule), counters);
 }
 
-/** Rows that go on by themselves, one entry per row. */
+/** Rows that advance by themselves, one entry per row. */
 export interface GoingRows {
   /** The newest token of each. */
   ids: Tensor;
@@ -148,20 +148,26 @@ export interface GoingRows {
   /** The last position of each: a row that reaches it becomes idle. */
   limits: Tensor;
   slots: Tensor;
-  /** Where in the tokens of the last steps a row's next one goes. */
+  /** The place of a row's next token among the tokens of the last steps. */
   turns: Tensor;
   /** The slot of idle rows. */
   idleSlot: number;
 }
 
-/** Draws the next token of each row, stores it in `out` [turns, rows or more] and moves the rows on (native/ops/decode/advance.cc). */
+/**
+ * Draws the next token of each row, stores it in `out` [turns, rows or more] and advances the rows
+ * (native/ops/decode/advance.cc).
+ */
 export function sampleAndAdvance(logits: Tensor, rule: RuleTensors, rows: GoingRows, out: DrawnTensors): void {
   const { ids, positions, limits, slots, turns, idleSlot } = rows;
   const state = [ids, positions, limits, slots, turns, idleSlot];
   aten('attune::sample_advance_', logits, ...ruleArguments(rule), ...state, out.ids, out.logp, out.kept);
 }
 
-/** Applies a repetition penalty to one row of logits, in place: those of `seen` tokens are divided if positive, else multiplied. */
+/**
+ * Applies a repetition penalty to one row of logits, in place: the logits of `seen` tokens are divided by it if
+ * positive, else multiplied.
+ */
 export function penalise(logits: Tensor, seen: Iterable<number>, penalty: number): void {
   const at = tensor(
     BigInt64Array.from(seen, (id) => BigInt(id)),
@@ -189,8 +195,8 @@ export function restrict(logits: Tensor, allowed: Iterable<number>): void {
 }
 
 /**
- * The `count` likeliest tokens of a row of logits with their log-probs at a temperature (1 for greedy), best first. Fewer
- * where fewer are possible: an impossible one has a log-prob of −∞, which JSON writes as null.
+ * The `count` likeliest tokens of a row of logits with their log-probs at a temperature (1 for greedy), best first.
+ * Fewer if fewer are possible: an impossible one has a log-prob of −∞, which JSON writes as null.
  */
 export function likeliest(logits: Tensor, temperature: number, count: number): TokenLogprob[] {
   const scaled = temperature > 0 ? logits.mul(1 / temperature) : logits;

@@ -32,7 +32,7 @@ async function alone(model: Model, request: GenerationRequest): Promise<SampledR
   return response;
 }
 
-/** Prompt, rule, seed and length out of a random generator. */
+/** A random prompt, rule, seed and length. */
 function randomRequest(random: Random): GenerationRequest {
   const rules = [{ temperature: 0 }, {}, { topP: 0.8 }, { topK: 5, temperature: 1.3 }, { repetitionPenalty: 1.3 }];
   return {
@@ -105,7 +105,7 @@ describe('Sampler.submit', () => {
     const batches = submission.batches();
     const first = (await batches.next()).value as readonly Token[];
     const [response] = await submission.responses;
-    // On a slow machine all tokens may be written before the first look.
+    // On a slow machine all tokens may have been written before the first look.
     const { value, done } = await batches.next();
     const rest = done ? [] : (value as readonly Token[]);
     expect([...first, ...rest].map(({ id }) => id)).toEqual(response?.ids);
@@ -270,7 +270,7 @@ describe('prefix reuse', () => {
       expect(response.ids).toEqual(fresh.ids);
       for (const [i, logprob] of fresh.logprobs.entries())
         expect(Math.abs(logprob - (response.logprobs[i] as number))).toBeLessThan(1e-5);
-      // the last token of the response was never fed, and three are new
+      // the response's last token was never fed to the model, and three tokens are new
       expect(sampler.promptTokens.computed - before.computed).toBe(turn === 0 ? 5 : 4);
       prompt = [...prompt, ...response.ids, 11, 12, 13];
     }
@@ -306,7 +306,8 @@ describe('prefix reuse', () => {
     ];
     await sampler.submit({ prompt: one, maxNewTokens: 6, seed: 1 }).responses;
     await sampler.submit({ prompt: other, maxNewTokens: 6, seed: 2 }).responses;
-    // without the response, as a template drops thinking; a copy of the prompt would take the other conversation's slot
+    // without the response, as when a template drops thinking; a copy of the prompt would take the other conversation's
+    // slot
     for (const prompt of [one, other]) {
       const before = sampler.promptTokens.reused;
       const request = { prompt: [...prompt, 60, 61], maxNewTokens: 5, seed: 3 };

@@ -1,4 +1,4 @@
-/** A model that is small enough to be checked by hand and in which every part changes the result. */
+/** A model that is small enough to check by hand and in which every part changes the result. */
 import { type DType, noGrad } from '../../tensor/index.ts';
 import { initModel, type Model } from '../index.ts';
 
@@ -15,7 +15,7 @@ export const SHAPE = {
   tie_word_embeddings: false,
 };
 
-/** Weights and biases that are not zero, so that leaving one out shows. */
+/** Weights and biases that are not zero, so that omitting one is noticed. */
 export function filled(config: Record<string, unknown>, dtype: DType = 'float32'): Model {
   const model = initModel(config, { seed: 1, dtype });
   noGrad(() => {

@@ -1,7 +1,7 @@
 /**
- * One step of decoding by the native plan (plan.ts) where there is one, else by the general path (decoding.ts). The plan is made
- * once and kept until adapters change; after some steps of few rows it is made again with copies in fewer bits, where these are faster.
- * The tensors about the rows of a step are kept until rows come or go.
+ * One step of decoding by the native plan (plan.ts) if there is one, else by the general path (decoding.ts). The plan
+ * is made once and kept until adapters change. After some steps of few rows it is made again with copies in fewer bits,
+ * if these are faster. The tensors that describe a step's rows are kept until rows come or go.
  */
 import { type Device, keep, type Tensor, tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -11,7 +11,10 @@ import { type DecodePlan, HeldPlan, type PlanCopies, type StepLimits, type StepR
 import type { Row } from './row.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
 
-/** Calls for steps of few rows after which copies in fewer bits are made: those in 12 and 16 bits cost as much as some 8 to 30 steps of one row gain, those in 28 bits as 20 to 200. */
+/**
+ * Steps of few rows after which copies in fewer bits are made. Making those in 12 and 16 bits costs what some 8 to 30
+ * steps of one row gain, making those in 28 bits what 20 to 200 gain.
+ */
 const CALLS_BEFORE_COPIES = 16;
 
 export class Stepper {
@@ -39,7 +42,7 @@ export class Stepper {
     return sampleNext(generalLogits(this.#decoder, this.#cache, rows), rule, rows.positions.add(1));
   }
 
-  /** The same on the host, for rows on the CPU that are held, and for several steps; null where it is not one call. */
+  /** The same on the host for rows held on the CPU, and for several steps; null if it cannot be done in one call. */
   nextHeld(rows: HeldRows, ids: readonly number[], positions: readonly number[], limits: StepLimits): Drawn | null {
     if (this.#decoder.device !== 'cpu') return null;
     return this.#planFor(ids.length)?.stepLists(ids, positions, rows.slots, rows.rule, limits) ?? null;
@@ -50,7 +53,7 @@ export class Stepper {
     return this.#planFor(rows.ids.size(0))?.logits(rows) ?? generalLogits(this.#decoder, this.#cache, rows);
   }
 
-  /** The plan for so many rows, or null for the general path. */
+  /** The plan for this many rows, or null for the general path. */
   #planFor(rows: number): DecodePlan | null {
     if (this.#held.plan?.gainsByCopies(rows) && !this.#hasCopies && ++this.#callsOfFew > CALLS_BEFORE_COPIES)
       this.#held.dispose(); // it is made again, with them
@@ -66,7 +69,7 @@ export class Stepper {
   }
 }
 
-/** Tensors about the rows of a step that change only when rows come or go. */
+/** The tensors of a step's rows that change only when rows come or go. */
 export interface HeldRows {
   rule: RuleTensors;
   slots: Tensor;
@@ -111,6 +114,6 @@ export class RowTensors {
   }
 }
 
-/** Comparing the rows themselves is enough: `dispose` is called where a row loses its slot before it is done. */
+/** Comparing the rows themselves is enough: `dispose` is called if a row loses its slot before it is done. */
 const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
   a.length === b.length && a.every((row, i) => row === b[i]);

@@ -8,7 +8,7 @@ import { DecodePlan, type StepLimits } from './plan.ts';
 import { type Drawn, ruleTensors } from './sampling.ts';
 import { filled, SHAPE } from './small-model.test-support.ts';
 
-/** A vocabulary that is work for several threads. */
+/** A vocabulary large enough to occupy several threads. */
 const wide = { ...SHAPE, vocab_size: 6000, model_type: 'qwen3' };
 const plain = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 };
 const rules = [{ ...plain, temperature: 0 }, plain, { ...plain, topP: 0.8 }];
@@ -17,7 +17,7 @@ const forever = 1e9;
 const ownThreads = threads();
 afterEach(() => setThreads(ownThreads));
 
-/** Calls of a new plan, one after the other, each from where the one before ended. */
+/** Consecutive calls of a new plan, each from where the last one ended. */
 function calls(model: Model, rows: number, limits: readonly StepLimits[]): Drawn[] {
   const { spec, dtype } = model.decoder;
   const cache = new KvCache(spec, { slots: 3, length: 64, blocks: 3 }, { dtype, device: 'cpu' });

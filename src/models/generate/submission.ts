@@ -1,4 +1,4 @@
-/** Requests in the sampler: what the caller holds (tokens, responses, cancel), and what the sampler holds. */
+/** Requests in the sampler: the caller's side (tokens, responses, cancel) and the sampler's side. */
 import type { Tokenizer } from '../../text/index.ts';
 import type { GenerationRequest, SampledResponse, Token } from './request.ts';
 import { Row } from './row.ts';
@@ -11,9 +11,9 @@ import { Row } from './row.ts';
  *     const [response] = await submission.responses;
  */
 export interface Submission extends AsyncIterable<Token> {
-  /** The tokens in batches: each time all that were written since. For a caller that is slower than the sampler. */
+  /** The tokens in batches: each time, all that were written since. For a caller that is slower than the sampler. */
   batches(): AsyncGenerator<readonly Token[]>;
-  /** The responses of all samples, when all are done; rejects where the request failed. */
+  /** The responses of all samples, when all are done; rejects if the request failed. */
   readonly responses: Promise<SampledResponse[]>;
   /** Ends the request at the next step; its responses hold what was written so far. */
   cancel(): void;
@@ -24,7 +24,7 @@ export interface SubmissionOptions {
   signal?: AbortSignal | undefined;
   /** Called for each token. */
   count?: () => void;
-  /** A caller follows it token by token; the tokens of other submissions are not kept for iteration. */
+  /** A caller follows it token by token. Other submissions do not keep their tokens for iteration. */
   watched?: boolean;
 }
 
@@ -42,7 +42,7 @@ export class Submitted implements Submission {
   readonly #tokens: Token[] = [];
   #cancelled = false;
   #settled = false;
-  /** Set while somebody waits for the next token. */
+  /** Set while a consumer waits for the next token. */
   #heard: PromiseWithResolvers<void> | undefined;
 
   constructor(request: GenerationRequest, adapter: string | null, options: SubmissionOptions) {

@@ -1,7 +1,7 @@
 /**
  * The named adapters of one base model, of which at most one is active. Activating one puts its low-rank changes on the
- * projections and swaps in the tensors it replaces whole (biases, saved modules, the head). With none active the model has
- * exactly the tensors of its base.
+ * projections and swaps in the tensors that it replaces whole (biases, saved modules, the head). With none active the
+ * model has exactly the tensors of its base.
  */
 import { UserError } from '../../errors.ts';
 import { keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
@@ -11,7 +11,7 @@ import type { Norm } from '../decoder/norm.ts';
 import type { LoraConfig } from './config.ts';
 import type { ProjectionLora } from './projection.ts';
 
-/** A tensor of the decoder that an adapter may replace by its own. */
+/** A tensor of the decoder that an adapter may replace with its own. */
 export interface Slot {
   /** The tensor's names in a checkpoint: several for the bias of a fused projection. */
   names: readonly string[];
@@ -105,7 +105,10 @@ export class Adapters {
     return found;
   }
 
-  /** The head of a new adapter: a trainable copy of the base's. The first adapter takes the model's own head, so that code which already holds that head trains it. */
+  /**
+   * The head of a new adapter: a trainable copy of the base's. The first adapter takes the model's own head, so that
+   * code which already holds that head trains it.
+   */
   headForNew(): ScoreHead | null {
     const head = this.#baseHead;
     if (head === null) return null;
@@ -138,7 +141,7 @@ export class Adapters {
     if (this.#active !== null) this.#putOff(this.#active);
     if (next !== null) this.#putOn(next);
     this.#active = next;
-    // The same tensors again have their old number: what was captured with them stays valid.
+    // The same tensors get their old number again: what was captured with them stays valid.
     decoder.arrangement = this.#arrangements.get(next) ?? decoder.newArrangement();
     this.#model.head = next?.head ?? this.#baseHead;
   }
@@ -157,7 +160,7 @@ export class Adapters {
     this.#baseTensors.clear();
   }
 
-  /** Gives the active adapter a head that was just put on the model. */
+  /** Gives the active adapter a head that was just added to the model. */
   adoptHead(head: ScoreHead): void {
     if (this.#active !== null) this.#active.head = head;
     else this.#baseHead = head;

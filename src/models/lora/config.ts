@@ -133,13 +133,13 @@ function matcher(
   return (name) => list.some((end) => matches(name, end));
 }
 
-/** A text as PEFT takes it: names, `all-linear`, or a regular expression. */
+/** A string in PEFT's form: names, `all-linear`, or a regular expression. */
 function listed(text: string): string | string[] {
   if (text.toLowerCase() === 'all-linear') return 'all-linear';
   return /^[\w.,\s-]+$/.test(text) ? text.split(',').map((name) => name.trim()) : text;
 }
 
-/** How many open-ended parts such as `.*` a pattern may have. Module names are short, so this can be more than for long texts. */
+/** Most open-ended parts such as `.*` in a pattern. Module names are short, so more are allowed than for long texts. */
 const MOST_OPEN = 4;
 
 function expression(source: string, field: string): RegExp {

@@ -61,7 +61,7 @@ const logits = (model: Model) =>
 const furthest = (a: number[], b: number[]) =>
   a.reduce((most, value, i) => Math.max(most, Math.abs(value - (b[i] as number))), 0);
 
-/** As after training: everything trainable moves. */
+/** As after training: changes everything trainable. */
 function stir(model: Model, by = 0.1): void {
   noGrad(() => {
     for (const [, parameter] of model.trainable()) scope(() => parameter.add_(parameter.clone().normal_(0, by)));
@@ -140,7 +140,7 @@ describe('an adapter', () => {
     );
     expect(() => addLora(model, { modulesToSave: ['embed_tokns'] })).toThrow(/Did you mean "embed_tokens"/);
     expect(() => addLora(model, { r: 0 })).toThrow(/the rank must be/);
-    // Matching this one against a module's name takes longer than anyone waits.
+    // Matching this one against a module's name would take practically for ever.
     expect(() => addLora(model, { targetModules: '([a-z_.0-9]+)+!' })).toThrow(/target_modules: .* could run for ever/);
     expect(() => addLora(model, { rankPattern: { '(a|a)*b': 4 } })).toThrow(/rank_pattern.* could run for ever/);
     expect(model.adapters).toBeNull();

@@ -147,8 +147,8 @@ export function setAdapter(model: AdapterHost, name: string): void {
 }
 
 /**
- * Runs `body` on the bare base, which serves as the reference model without a second copy. With an asynchronous `body` the
- * adapter is activated again when it settles; nothing else may use the model until then.
+ * Runs `body` on the bare base, which serves as the reference model without a second copy. If `body` is asynchronous,
+ * the adapter is activated again when it settles; nothing else may use the model until then.
  */
 export function withoutAdapters<T>(model: AdapterHost, body: () => T): T {
   const { adapters } = model;
@@ -159,8 +159,8 @@ export function withoutAdapters<T>(model: AdapterHost, body: () => T): T {
 }
 
 /**
- * Adds the active adapter's change to the base's weights: the model is then as fast as the base and is saved as a plain one. A
- * quantised base is dequantised first.
+ * Adds the active adapter's change to the base's weights: the model is then as fast as the base and is saved as a plain
+ * one. A quantised base is dequantised first.
  */
 export function mergeAdapters(model: AdapterHost): void {
   adaptersOf(model).merge();

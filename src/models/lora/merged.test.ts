@@ -16,7 +16,7 @@ describe('rounding to bf16 by a pattern', () => {
 
   it.each([1e-5, -3e-5, 6e-5])('keeps a change of %d on average, which the nearest number would lose', (change) => {
     scope(() => {
-      const [whole, count] = [0.0234375, 40_000]; // neighbours lie 1.2e-4 apart
+      const [whole, count] = [0.0234375, 40_000]; // neighbouring values are 1.2e-4 apart
       const changed = zeros([200, count / 200]).add(whole + change);
       const mean = rounded(changed).mean().item() - whole;
       expect(Math.abs(mean - change)).toBeLessThan(2e-6);

@@ -83,7 +83,7 @@ export class ProjectionLora implements ProjectionAdapter {
     return change === null ? result : result.add(change);
   }
 
-  /** On GPUs in training: there the many small operators of `apply` take longer to call than to run. */
+  /** For training on GPUs, where the many small operators of `apply` take longer to launch than to run. */
   applyAtOnce(input: Tensor): Tensor | null {
     const { weight, bias } = this.projection;
     if (weight === null || weight.device === 'cpu' || !isGradEnabled() || this.random) return null;
@@ -150,7 +150,7 @@ export class ProjectionLora implements ProjectionAdapter {
     );
   }
 
-  /** What merging writes: W + s·BA, with DoRA's lengths where it has them. */
+  /** The merged weight: W + s·BA, with DoRA's row lengths if it has them. */
   #scaled(part: LoraPart): Tensor {
     const changed = this.#changed(part);
     if (part.magnitude === null) return changed;
@@ -225,8 +225,9 @@ export class ProjectionLora implements ProjectionAdapter {
 }
 
 /**
- * output + low·upᵀ, in place where no gradient is wanted. In f32 on the CPU by our own product of few rows: libtorch's addmm adds up a row
- * in an order that depends on how many others there are, and so would a response's log-probs on its neighbours in the batch.
+ * output + low·upᵀ, in place if no gradient is wanted. In f32 on the CPU it uses our own product of few rows:
+ * libtorch's addmm sums a row in an order that depends on the number of rows, so a response's log-probs would depend on
+ * its neighbours in the batch.
  */
 function added(output: Tensor, low: Tensor, up: Tensor): Tensor {
   const isOwn = output.device === 'cpu' && output.dtype === 'float32';

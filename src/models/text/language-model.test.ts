@@ -58,7 +58,7 @@ describe('text in, text out', () => {
       const after = await model.generate({ messages, temperature: 0, maxNewTokens: 8 });
       expect(after.ids.length).toBeGreaterThan(0);
     };
-    for (let i = 0; i < 20; i++) await leave(); // until copies in bf16 are made, where there are any
+    for (let i = 0; i < 20; i++) await leave(); // until copies in bf16 are made, if there are any
     const before = await settledTensors();
     await leave();
     expect(await settledTensors()).toBe(before);

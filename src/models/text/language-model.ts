@@ -1,5 +1,5 @@
 /**
- * Text in, text out: a model with its tokenizer and sampler, for programs that do not care for token ids.
+ * Text in, text out: a model with its tokenizer and sampler, for programs that do not deal with token ids.
  *
  *     using model = await LanguageModel.open('Qwen/Qwen3-0.6B');
  *     const { text } = await model.generate({ messages: [{ role: 'user', content: 'Why is the sky blue?' }] });
@@ -33,9 +33,9 @@ import { StopText } from './stop-text.ts';
 
 /** A prompt or a conversation, and how to continue it. */
 export interface TextRequest {
-  /** Text to continue as it stands. */
+  /** Text to continue unchanged. */
   prompt?: string;
-  /** A conversation, written out by the model's chat template. */
+  /** A conversation, rendered with the model's chat template. */
   messages?: readonly Message[];
   /** 256 unless given. */
   maxNewTokens?: number;
@@ -45,7 +45,7 @@ export interface TextRequest {
   topP?: number;
   minP?: number;
   repetitionPenalty?: number;
-  /** Texts that end the response; it is cut before them. */
+  /** Texts that end the response, which is cut before them. */
   stop?: string | readonly string[];
   /** The same seed gives the same text. */
   seed?: number;
@@ -83,7 +83,7 @@ export interface TextResponse {
   promptTokens: number;
 }
 
-/** Those of `SamplerOptions` that a conversation has use for. */
+/** The `SamplerOptions` that are useful for a conversation. */
 type WritingOptions = Pick<SamplerOptions, 'reusePrefixes' | 'precision' | 'cacheDtype'>;
 
 /** A model with its tokenizer and sampler: text in, text out. */
@@ -187,7 +187,7 @@ const languageModel: Rule = {
 };
 
 /**
- * Text in, text out in one call: loads a model (or takes one that is loaded), generates, and frees what it loaded.
+ * Text in, text out in one call: loads a model (or takes a loaded one), generates, and frees what it loaded.
  *
  *     const { text } = await generate({ model: 'models/tiny', messages: [{ role: 'user', content: 'What is 4 + 5?' }] });
  */

@@ -1,6 +1,6 @@
 /**
- * A response as it streams, cut before a stop text: the end of what was written is held back while it may be the beginning of
- * one.
+ * A response as it streams, cut before a stop text: the end of the text is held back while it may be the beginning of a
+ * stop text.
  *
  *     const text = new StopText(['</answer>']);
  *     text.push('uba</ans');       // 'uba'
@@ -22,7 +22,7 @@ export class StopText {
     return this.#cutAt !== Number.POSITIVE_INFINITY;
   }
 
-  /** What this piece makes certain. */
+  /** The text that is certain after this piece. */
   push(piece: string): string {
     if (this.#stops.length === 0) return piece;
     if (this.stopped) return '';
@@ -32,7 +32,7 @@ export class StopText {
     return this.#upTo(Math.min(this.#written.length - this.#held, this.#cutAt));
   }
 
-  /** What is left at the end of the response. */
+  /** The rest, at the end of the response. */
   flush(): string {
     return this.#upTo(Math.min(this.#written.length, this.#cutAt));
   }

@@ -16,7 +16,8 @@ export function cudaCount(): number {
 }
 
 /**
- * Why there is no such device here, and what to do; undefined where there is one. For errors: a device is not looked up before each call.
+ * Why there is no such device, and what to do; undefined if there is one. For error messages: calls do not look the
+ * device up first.
  */
 export function missingDevice(device: Device): string | undefined {
   if (!isDevice(device)) return `There is no device "${device}": take cpu, cuda or cuda:N.`;
@@ -32,7 +33,7 @@ export function missingDevice(device: Device): string | undefined {
   return `The device "${device}" was asked for, but ${missing} (attune doctor shows what was found).`;
 }
 
-/** Waits until all work that is queued on the device is done. Measure times only after it. */
+/** Waits until all work queued on the device is done. Measure times only after it. */
 export function synchronize(device: CudaIndex = 0): void {
   attempt('synchronize', () => native.cudaSynchronize(indexOf(device)));
 }
@@ -42,7 +43,7 @@ export function cudaMemory(device: CudaIndex = 0): CudaMemory {
   return attempt('cudaMemory', () => native.cudaMemory(indexOf(device)));
 }
 
-/** Starts the peak figures of `cudaMemory` anew. */
+/** Resets the peak figures of `cudaMemory`. */
 export function resetPeakMemory(device: CudaIndex = 0): void {
   attempt('resetPeakMemory', () => native.cudaResetPeak(indexOf(device)));
 }
@@ -54,7 +55,7 @@ export function emptyCache(): void {
 
 const DEFAULT_STREAM = -1;
 
-/** A CUDA queue of its own: work on it may run beside the default stream's. */
+/** A CUDA queue: work on it may run beside the default stream's. */
 export class Stream {
   readonly #id: number;
   /** @internal The number of its device. */
@@ -63,13 +64,13 @@ export class Stream {
     this.device = indexOf(device);
     this.#id = attempt('Stream', () => native.cudaStream(this.device));
   }
-  /** What `read` does later finds what is queued on the default stream now, and does not wait for what comes after. */
+  /** Later calls of `read` see what is queued on the default stream now, and do not wait for what comes after. */
   follow(): void {
     native.cudaStreamWait(this.#id, this.device);
   }
   /**
-   * Does `body` on this stream, after what it follows (`follow`) and beside the default stream's later work. `body` waits for its own
-   * work, as reading numbers does, since what it reads may be freed after it.
+   * Runs `body` on this stream, after what it follows (`follow`) and beside the default stream's later work. `body`
+   * must wait for its own work, as reading numbers does, since what it reads may be freed afterwards.
    */
   read<T>(body: () => T): T {
     native.cudaUseStream(this.#id, this.device);
@@ -112,8 +113,8 @@ export class Graph {
   }
 
   /**
-   * Records what `body` queues on the stream. Graphs captured with the same `pool` share their working memory, so they must
-   * not run at the same time.
+   * Records what `body` queues on the stream. Graphs captured with the same `pool` share their working memory, so they
+   * must not run at the same time.
    */
   static capture(body: () => void, options: { pool?: Graph; warmups?: number; stream?: Stream } = {}): Graph {
     if (Graph.#isCapturing)

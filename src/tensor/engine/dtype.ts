@@ -52,7 +52,7 @@ export function isDevice(name: string): boolean {
   return /^(cpu|cuda|meta)(:\d+)?$/.test(name);
 }
 
-/** Whether a dtype is a floating-point one: only such tensors can have gradients. */
+/** Whether a dtype is a floating-point one: only tensors of those have gradients. */
 export function isFloating(dtype: DType): boolean {
   return dtype === 'float32' || dtype === 'bfloat16' || dtype === 'float16' || dtype === 'float64';
 }

@@ -2,7 +2,7 @@ import { freemem } from 'node:os';
 import type { Device } from './dtype.ts';
 import { native } from './native.ts';
 
-/** Bytes that tensors can still take on a device: what the system has free, and what freed tensors left for the next ones. */
+/** Bytes that tensors can still take on a device: free memory of the system, and memory kept from freed tensors. */
 export function freeBytes(device: Device): number {
   if (!device.startsWith('cuda')) return device === 'cpu' ? freemem() + native.keptSize() : Number.POSITIVE_INFINITY;
   const index = Number(device.split(':')[1] ?? 0);
@@ -12,7 +12,7 @@ export function freeBytes(device: Device): number {
 
 const known = new Map<number, number>();
 
-/** Bytes of a CUDA device's memory; 0 where there is no such device. */
+/** Bytes of a CUDA device's memory; 0 if there is no such device. */
 export function cudaBytes(device: Device): number {
   if (!device.startsWith('cuda')) return 0;
   const index = Number(device.split(':')[1] ?? 0);

@@ -1,5 +1,5 @@
 /**
- * Random generators besides the default one that `seed` sets. Drawing from one does not change the numbers of the others.
+ * Random generators besides the default one that `seed` sets. Drawing from one does not change the others' numbers.
  *
  *     const own = generator(7);
  *     aten('randn.generator', [3], own);

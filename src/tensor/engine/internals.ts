@@ -11,7 +11,10 @@ import { native } from './native.ts';
 /** Internal by name but allowed: native/door/checks/in_step.cc checks what libtorch does not. */
 const CHECKED = /^(_foreach_\w+|_fused_adamw_|_fused_rms_norm)$/;
 
-/** Internal operators by base name, or by whole name, each with the reason why libtorch does not check its arguments (for the message). */
+/**
+ * Internal operators by base name or whole name, each with the reason why libtorch does not check its arguments (for
+ * the error message).
+ */
 const INTERNAL: readonly [RegExp, string][] = [
   [/^_/, 'its own code has checked'],
   [/_backward/, 'the forward has checked'],
@@ -26,25 +29,25 @@ const INTERNAL: readonly [RegExp, string][] = [
     /^(native_batch_norm|batch_norm_(update_stats|stats|elemt|gather_stats)|choose_qparams)/,
     'its own code has checked',
   ],
-  // These take sizes, strides, scales or samples of one argument for those of another (libtorch 1.13 to 2.x).
+  // These apply one argument's sizes, strides, scales or samples to another (libtorch 1.13 to 2.x).
   [/^(histogramdd|rrelu_with_noise|embedding_bag|segment_reduce)/, 'its Python side has checked'],
   [/^(upsample_|fractional_max_pool|fused_moving_avg)/, 'its Python side has checked'],
   [/^(lstm|gru|rnn_tanh|rnn_relu|sparse_(csr|csc|bsr|bsc|compressed)_tensor)$/, 'its Python side has checked'],
-  // Sparse tensors are built and multiplied by their lists of indices, whatever these say.
+  // Sparse tensors are built and multiplied by their lists of indices, which nobody checks.
   [/^(sspaddmm|hspmm|smm|sparse_sampled_addmm|to_sparse_(csr|csc|bsr|bsc))$/, 'its Python side has checked'],
   [/^(sparse_resize|resize_as_sparse|copy_sparse_to_sparse)/, 'its own code has made'],
-  [/^(lu_unpack|linalg_ldl_solve)$/, 'its own code has made'], // pivots of any value are followed, some for ever
-  [/^ctc_loss$/, 'its caller has checked'], // labels of any value are places in memory
-  [/^gradient$/, 'its Python side has checked'], // a spacing for each dimension, however few are given
-  [/^max_pool1d$/, 'its own code has checked'], // kernel and dilation multiplied past 64 bits
-  // Another tensor's memory with any size, stride and offset.
+  [/^(lu_unpack|linalg_ldl_solve)$/, 'its own code has made'], // any value is followed as a pivot, some for ever
+  [/^ctc_loss$/, 'its caller has checked'], // any value of a label becomes an address
+  [/^gradient$/, 'its Python side has checked'], // reads a spacing per dimension, even if fewer are given
+  [/^max_pool1d$/, 'its own code has checked'], // kernel times dilation overflows 64 bits
+  // Gives another tensor's memory any size, stride and offset.
   [/^set_?$/, 'its own code has checked'],
-  // 'out' is written as if its batches lay one after another.
+  // Writes 'out' as if its batches were contiguous.
   [/^tri[lu]\.out$/, 'its own code has made'],
   [/^align_/, "its named tensors' Python side has checked"],
 ];
 
-/** What to use instead, where that is not the same name without `_` or `_backward`. */
+/** What to use instead, if that is not the same name without `_` or `_backward`. */
 const INSTEAD: Readonly<Record<string, string>> = {
   _reshape_alias: 'reshape',
   _local_scalar_dense: 'item',

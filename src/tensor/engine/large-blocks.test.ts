@@ -1,8 +1,11 @@
-/** The memory of large tensors on the CPU: kept for the next ones, and never more than was in use at once (native/cpu/large_blocks.cc). */
+/**
+ * The memory of large CPU tensors is kept for the next ones, and never exceeds what was in use at once
+ * (native/cpu/large_blocks.cc).
+ */
 import { expect, it } from 'vitest';
 import { runProgram } from '../child.test-support.ts';
 
-// AddressSanitizer has an allocator of its own
+// AddressSanitizer has its own allocator
 const unlessSanitized = it.skipIf(process.env.ASAN_OPTIONS !== undefined || process.platform !== 'linux');
 
 function program(body: string): Record<string, number> {
@@ -59,5 +62,5 @@ unlessSanitized('what is kept counts as free', () => {
   `);
   expect(report.used).toBeLessThan(16);
   expect(report.kept).toBeGreaterThanOrEqual(512);
-  expect(report.gain).toBeGreaterThan(256); // of 512; other processes take and free memory meanwhile
+  expect(report.gain).toBeGreaterThan(256); // of 512; other processes allocate and free memory meanwhile
 });

@@ -1,4 +1,4 @@
-/** Who frees what, and that nothing is left over. */
+/** Ownership: who frees which tensor, and that none leaks. */
 import { describe, expect, it } from 'vitest';
 import { runProgram } from '../child.test-support.ts';
 import { keep, liveBytes, liveTensors, ones, scope, type Tensor, TensorError, tensor, zeros } from '../index.ts';
@@ -76,7 +76,7 @@ describe('scope', () => {
     const before = liveTensors();
     const kept = scope(() => scope(() => keep(ones([2]))).neg() && keep(zeros([3])));
     expect(kept.shape).toEqual([3]);
-    expect(liveTensors()).toBe(before + 2); // the first kept one too, until it is collected
+    expect(liveTensors()).toBe(before + 2); // the first call's kept tensor too, until it is collected
     expect(keep(kept)).toBe(kept);
   });
 

@@ -13,14 +13,14 @@ export interface Disposable {
   scopeDepth: number;
 }
 
-/** Depth 0 is outside all scopes; `keep` marks a tensor that no scope frees. */
+/** Depth 0 is outside all scopes; KEPT marks a tensor that no scope frees. */
 const KEPT = -1;
 const scopes: Disposable[][] = [];
 
 const finalizer = new FinalizationRegistry<number>((handle) => native.free(handle));
 let unreported = 0;
 
-/** Puts a new tensor into the innermost scope or, outside all scopes, under garbage collection. */
+/** Puts a new tensor into the innermost scope or, outside all scopes, leaves it to garbage collection. */
 export function adopt(tensor: Disposable): void {
   const depth = scopes.length;
   tensor.scopeDepth = depth;
@@ -31,7 +31,8 @@ export function adopt(tensor: Disposable): void {
   watch(tensor);
 }
 
-// The garbage collector is told of native bytes every 64 tensors: a call per tensor would cost as much as a small operator.
+// The garbage collector is told of native bytes every 64 tensors: a call per tensor would cost as much as a small
+// operator.
 function watch(tensor: Disposable): void {
   finalizer.register(tensor, tensor.handle, tensor);
   if (++unreported >= 64) {
@@ -80,14 +81,14 @@ export function scope<T>(body: () => T): T {
   return result as T;
 }
 
-/** Filled anew by each scope that ends; kept, because making a typed array costs as much as a small operator. */
+/** Each scope that ends refills it. It is kept, because making a typed array costs as much as a small operator. */
 let handles = new Float64Array(1024);
 
 function release(made: Disposable[], depth: number, survivors: Set<Disposable>): void {
   if (made.length > handles.length) handles = new Float64Array(2 * made.length);
   let count = 0;
   for (const tensor of made) {
-    // moved out by keep(), freed by hand, or returned
+    // moved out by keep(), already freed, or returned
     if (tensor.scopeDepth !== depth || tensor.handle < 0 || (survivors.size > 0 && survivors.has(tensor))) continue;
     handles[count++] = tensor.handle;
     tensor.handle = -1;
@@ -95,7 +96,10 @@ function release(made: Disposable[], depth: number, survivors: Set<Disposable>):
   if (count > 0) native.freeAll(handles, count);
 }
 
-/** Finds the tensors in a returned value: the value itself, members of arrays, Maps and Sets, fields of plain objects. */
+/**
+ * Collects the tensors in a returned value: the value itself, members of arrays, Maps and Sets, fields of plain
+ * objects.
+ */
 function collect(value: unknown, into: Set<Disposable>, depth: number): void {
   if (value === null || typeof value !== 'object' || depth > 8) return;
   if (isDisposable(value)) {
@@ -113,7 +117,7 @@ function isDisposable(value: object): value is Disposable {
   return 'handle' in value && 'scopeDepth' in value;
 }
 
-/** How many tensors JavaScript holds now: a program that leaks shows it here. */
+/** How many tensors JavaScript holds now: a leak shows here. */
 export function liveTensors(): number {
   return native.liveCount();
 }

@@ -1,6 +1,6 @@
 /**
- * The compiled addon (native/), loaded when something of it is first asked for: libtorch takes half a second, which `--help` and
- * commands without tensors do not need. Only src/tensor and src/dist call it.
+ * The compiled addon (native/), loaded on first use: libtorch takes half a second, which `--help` and commands without
+ * tensors do not need. Only src/tensor and src/dist call it.
  *
  * scripts/native.mjs writes the addon's path to `build/addon.json` when it builds; ATTUNE_ADDON overrides it.
  */
@@ -27,10 +27,10 @@ export interface ArgumentInfo {
 export interface OperatorInfo {
   id: number;
   schema: string;
-  /** Its signature is one of those that `callDirect` knows. */
+  /** Its signature is one that `callDirect` supports. */
   direct: boolean;
   arguments: ArgumentInfo[];
-  /** `argument` ≥ 0: the return is that argument itself (in-place and out= operators). */
+  /** `argument` ≥ 0: the result is that argument itself (in-place and out= operators). */
   returns: { type: string; argument: number }[];
 }
 
@@ -123,14 +123,14 @@ export interface Native {
   graphReplay(graph: number): void;
   graphFree(graph: number): void;
 
-  /** A parameter's memory: lent by a buffer, or taken away while its shape stays (native/dist/storage.cc). */
+  /** A parameter's memory: lent from a buffer, or taken away while its shape stays (native/dist/storage.cc). */
   storageLend(parameter: number, buffer: number, byteOffset: number): void;
   storageDrop(parameter: number): void;
   /** Signs of life to a launcher (native/dist/beat.cc). */
   beatStart(pipe: number): void;
   beatTurn(): void;
 
-  /** c10d (native/dist); without it, `distInfo` alone is there. */
+  /** c10d (native/dist); without it there is only `distInfo`. */
   distInfo(): { c10d: boolean; nccl: boolean };
   storeTcp(host: string, port: number, isServer: boolean, timeoutMs: number, prefix: string): Promise<number>;
   /** Ranks that watch one another (native/dist/watch.cc). */
@@ -142,7 +142,7 @@ export interface Native {
   storeGet(store: number, key: string): Promise<string | undefined>;
   storeAdd(store: number, key: string, amount: number): Promise<number>;
   storeClose(store: number): Promise<void>;
-  /** For a process that ends: both block, `seconds` at most. */
+  /** For an ending process: both block, for at most `seconds`. */
   storeCount(store: number, key: string, seconds: number): void;
   storeAwaitCount(store: number, key: string, count: number, seconds: number): void;
   groupMake(
@@ -180,8 +180,9 @@ function addonPath(): string {
 }
 
 /**
- * The value for OPENBLAS_CORETYPE. Debian's OpenBLAS 0.3.21 takes recent Intel CPUs for a 2004 Prescott and runs at a third
- * of their speed. It reads the variable when it is loaded, so the variable must be set before the addon is loaded.
+ * The value for OPENBLAS_CORETYPE. Debian's OpenBLAS 0.3.21 mistakes recent Intel CPUs for a 2004 Prescott and runs at
+ * a third of their speed. It reads the variable when it is loaded, so the variable must be set before the addon is
+ * loaded.
  */
 export function openblasCoreType(arch: string, cpuFlags: ReadonlySet<string>): string | undefined {
   if (arch !== 'x64') return undefined;
@@ -203,7 +204,7 @@ export function cpuFlags(): Set<string> {
 function load(): Native {
   const coreType = openblasCoreType(process.arch, cpuFlags());
   if (coreType !== undefined) process.env.OPENBLAS_CORETYPE ??= coreType;
-  // OpenBLAS has threads of its own, which libtorch's setting does not reach.
+  // OpenBLAS has its own threads, which libtorch's setting does not affect.
   const threads = askedThreads(process.env);
   if (threads !== undefined) process.env.OPENBLAS_NUM_THREADS ??= String(threads);
   const path = addonPath();

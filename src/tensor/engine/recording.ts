@@ -1,6 +1,6 @@
 /**
- * Passes that are recorded once and replayed without the host: CUDA graphs. A test can put another recorder in the place of this
- * one, which calls a pass again instead of replaying it: all that is decided around graphs then runs without a GPU.
+ * Passes that are recorded once and replayed without the host: CUDA graphs. A test can substitute a recorder that calls
+ * a pass again instead of replaying it, so the decisions around graphs can be tested without a GPU.
  */
 import { Graph, Stream, synchronize } from './cuda.ts';
 import type { Device } from './dtype.ts';
@@ -13,7 +13,7 @@ export interface Recorded {
   replay(): void;
 }
 
-/** Records passes of which one runs at a time: they share their working memory. */
+/** Records passes that never run at the same time: they share their working memory. */
 export class Recorder {
   readonly #device: Device;
   readonly #stream: Stream;
@@ -24,7 +24,10 @@ export class Recorder {
     this.#stream = new Stream(device);
   }
 
-  /** Runs a pass a few times, then records it. One that only repeats what has run (`hasRun`) is recorded at once, and changes nothing. */
+  /**
+   * Runs a pass a few times, then records it. A pass that has run before (`hasRun`) is recorded at once, which changes
+   * nothing.
+   */
   record(pass: () => void, { hasRun = false } = {}): Recorded {
     const [pool] = this.#graphs;
     const graph = Graph.capture(pass, {
@@ -36,11 +39,11 @@ export class Recorder {
     return graph;
   }
 
-  /** What `read` gives later is what was queued until now, and it does not wait for what is queued after this. */
+  /** Later calls of `read` see what has been queued until now, and do not wait for what is queued after this. */
   follow(): void {
     this.#stream.follow();
   }
-  /** Reads numbers of tensors that what is queued after `follow` does not change. */
+  /** Reads tensors that work queued after `follow` does not change. */
   read<T>(body: () => T): T {
     return this.#stream.read(body);
   }

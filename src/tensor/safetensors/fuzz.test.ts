@@ -1,4 +1,4 @@
-/** Files and headers mutated at random: a SafetensorsError or what can be read, never a crash. */
+/** Files and headers mutated at random give a SafetensorsError or a readable file, never a crash. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -68,7 +68,7 @@ describe('fuzz', () => {
     return out;
   }
 
-  /** A header is a valid one only if everything it promises lies inside the file. */
+  /** A valid header promises only what lies inside the file. */
   function checkInside(
     tensors: ReadonlyMap<string, { offset: number; bytes: number; shape: readonly number[] }>,
     size: number,

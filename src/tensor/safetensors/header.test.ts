@@ -1,4 +1,4 @@
-/** Every fault that a header can have: one error that names the file and the fault. */
+/** Every fault that a header can have gives one error that names the file and the fault. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-header-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 const at = (name: string) => join(folder, name);
 
-/** A file of any header and data. */
+/** Writes a file with the given header and data. */
 function file(name: string, header: unknown, data: Uint8Array | number = 0): string {
   const text =
     header instanceof Uint8Array
@@ -25,7 +25,7 @@ function file(name: string, header: unknown, data: Uint8Array | number = 0): str
   return at(name);
 }
 
-/** A file of any bytes. */
+/** Writes a file with the given bytes. */
 function raw(bytes: string | Uint8Array): string {
   writeFileSync(at('f'), bytes);
   return at('f');

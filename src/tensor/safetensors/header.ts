@@ -34,7 +34,7 @@ const fromCode: Readonly<Record<string, DType>> = {
 };
 const toCode = new Map(Object.entries(fromCode).map(([code, dtype]) => [dtype, code]));
 
-/** The format's name for a dtype, or undefined where it has none. */
+/** The format's name for a dtype, or undefined if it has none. */
 export function codeOf(dtype: DType): string | undefined {
   return toCode.get(dtype);
 }
@@ -154,9 +154,9 @@ const CLOSE = 0x7d;
 const COLON = 0x3a;
 
 /**
- * The first key that an object holds twice. JSON.parse keeps the last of them and other parsers the first, so that two
- * programs would read two models from one file. One pass over JSON that is known to be valid: a regular expression would
- * overflow the stack on a long string.
+ * The first key that an object holds twice. JSON.parse keeps the last of them and other parsers the first, so two
+ * programs would read two models from one file. One pass over JSON that is known to be valid; a regular expression
+ * would overflow the stack on a long string.
  */
 function duplicateKey(json: string): string | undefined {
   const levels: Set<string>[] = [];

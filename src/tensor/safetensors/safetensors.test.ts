@@ -128,7 +128,7 @@ describe('round trip', () => {
   });
 });
 
-// A development check against the reference implementation, where one is installed: both directions, all dtypes.
+// A development check against the reference implementation, if one is installed: both directions, all dtypes.
 const python = process.env.ATTUNE_PYTHON ?? 'python3';
 const hasPython = spawnSync(python, ['-c', 'import safetensors.torch'], { encoding: 'utf8' }).status === 0;
 if (hasPython) {

@@ -68,7 +68,7 @@ export class SafetensorsFile {
   }
 }
 
-/** Turns an error of the addon into one about the file: here it is the file's fault, or a dtype that this libtorch lacks. */
+/** Turns an error of the addon into one about the file: the file is at fault, or this libtorch lacks the dtype. */
 function refused<T>(where: string, call: () => T): T {
   try {
     return call();
@@ -77,7 +77,7 @@ function refused<T>(where: string, call: () => T): T {
   }
 }
 
-/** Opens a safetensors file and checks its header; tensors are read when they are asked for. */
+/** Opens a safetensors file and checks its header; tensors are read on demand. */
 export function openSafetensors(path: string): SafetensorsFile {
   return new SafetensorsFile(path);
 }

@@ -1,6 +1,6 @@
 /**
- * Writes a safetensors file whose tensors come one by one and in any order, so that they need not all be in memory. The
- * bytes are those that `writeSafetensors` would write.
+ * Writes a safetensors file whose tensors arrive one by one and in any order, so that they need not all be in memory.
+ * The bytes are those that `writeSafetensors` would write.
  */
 import { closeSync, fsyncSync, ftruncateSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
@@ -61,7 +61,7 @@ export class SafetensorsStream implements Disposable {
       at += writeSync(this.#file, bytes, at, Math.min(bytes.length - at, 2 ** 30), offset + at);
   }
 
-  /** Puts the file in its place; every tensor must have been written. */
+  /** Moves the finished file into place; every tensor must have been written. */
   finish(): void {
     if (this.#places.size > 0)
       throw new SafetensorsError(`${this.#path}: "${[...this.#places.keys()][0]}" was not written`);

@@ -1,4 +1,4 @@
-/** Writing: what the format cannot hold, and files that are either the old one or the new one whole. */
+/** Writing: what the format cannot hold, and that a file is always either the old one or the new one, complete. */
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

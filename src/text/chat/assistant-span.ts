@@ -57,7 +57,7 @@ export function replyTail(messages: readonly Message[], render: Render): string 
 }
 
 /**
- * Undefined where the template refuses, as for an empty chat or a lone system message; the other renderings are then
+ * Undefined if the template refuses, as for an empty chat or a lone system message; the other renderings are then
  * enough.
  */
 function attempt(render: () => string): string | undefined {

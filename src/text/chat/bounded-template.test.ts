@@ -41,7 +41,7 @@ describe('a template from a stranger', () => {
   });
 });
 
-// What jinja2 3.1.6 gives for the same templates, with trim_blocks and lstrip_blocks as transformers sets them.
+// The output of jinja2 3.1.6 for the same templates, with trim_blocks and lstrip_blocks as transformers sets them.
 describe('line ends', () => {
   it.each([
     ['a\r\nb', 'a\nb'],

@@ -1,6 +1,6 @@
 /**
- * A Jinja template with limits. A template comes with a model and may be malicious: loop for hours or fill the memory.
- * The interpreter's steps are counted and the size of its values is checked.
+ * A Jinja template with limits. A template comes with a model and may be malicious: it could loop for hours or fill the
+ * memory. The interpreter's steps are counted and the size of its values is checked.
  */
 import { Environment, Interpreter, parse, Template, tokenize } from '@huggingface/jinja';
 

@@ -40,7 +40,7 @@ function spoken(tokenizer: Tokenizer, messages: Message[], options = {}): string
   return runs.map((run) => tokenizer.decode(run));
 }
 
-// The ways of well-known families, in short.
+// The templates of well-known families, shortened.
 const llama2 =
   "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}{% set system = messages[0].content %}{% else %}{% set rest = messages %}{% endif %}" +
   "{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}" +

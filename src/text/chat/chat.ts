@@ -17,13 +17,13 @@ export interface Message {
 export interface ChatOptions {
   /** End with the header of an assistant's turn, so that the model continues with its response. */
   addGenerationPrompt?: boolean;
-  /** JSON schemas of functions, for templates that know tools. */
+  /** JSON schemas of functions, for templates that support tools. */
   tools?: unknown[];
   /** Further variables that a template reads, such as `enable_thinking`. */
   variables?: Record<string, unknown>;
 }
 
-/** ChatML, for models without a template of their own. It is used only where it is named. */
+/** ChatML, for models without a template of their own. It is used only on request. */
 export const plainChatTemplate =
   "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}" +
   "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";

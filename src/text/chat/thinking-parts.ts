@@ -1,4 +1,6 @@
-/** Marks the parts of a streamed response that are thinking (<think>…</think>), so that they can be shown apart. */
+/**
+ * Marks the parts of a streamed response that are thinking (<think>…</think>), so that they can be shown separately.
+ */
 const open = '<think>';
 const close = '</think>';
 

@@ -19,8 +19,7 @@ export interface Vocabulary {
 const vocabularies = new WeakMap<Tokenizer, Vocabulary>();
 
 /**
- * A tokenizer's tokens as bytes, computed once per tokenizer. Special tokens are left out, except those that end a
- * turn.
+ * A tokenizer's tokens as bytes, computed once per tokenizer. Special tokens are omitted, except those that end a turn.
  */
 export function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
   let made = vocabularies.get(tokenizer);
@@ -47,7 +46,7 @@ export class Constraint {
   readonly #vocabulary: Vocabulary;
   readonly #start: State;
   readonly #allowed = new WeakMap<State, readonly number[]>();
-  /** States of the longest responses so far, because the next call mostly has one token more than an earlier one. */
+  /** States of the longest responses so far, because the next call usually has one token more than an earlier one. */
   readonly #reached = new Map<string, State>();
 
   constructor(vocabulary: Vocabulary, grammar: GrammarNode) {

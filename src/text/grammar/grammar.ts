@@ -2,9 +2,9 @@
  * Grammars over bytes, matched one byte at a time: which texts can still become a sentence of the grammar.
  *
  *     const start = matcher(sequence([literal('{'), repeat(digit, 1, 3), literal('}')]));
- *     start.next(0x7b)?.next(0x37)?.accepting;                       // false: "{7" is not whole yet
+ *     start.next(0x7b)?.next(0x37)?.accepting;                       // false: "{7" is incomplete
  *
- * A state is a set of stacks of what is still to come, as in a pushdown automaton. States and transitions are cached,
+ * A state is a set of stacks of what must still follow, as in a pushdown automaton. States and transitions are cached,
  * so that repeated ones (the inside of a string) cost one look-up.
  */
 
@@ -27,7 +27,7 @@ export function set(...ranges: readonly (readonly [from: number, to: number])[])
 export const sequence = (parts: readonly GrammarNode[]): GrammarNode => ({ kind: 'sequence', parts });
 /** A grammar of which one option must match. */
 export const choice = (options: readonly GrammarNode[]): GrammarNode => ({ kind: 'choice', options });
-/** A grammar that may be left out. */
+/** A grammar that may be absent. */
 export const optional = (node: GrammarNode): GrammarNode => repeat(node, 0, 1);
 /** A grammar that is resolved when it is reached, so that it can be recursive. */
 export const rule = (resolve: () => GrammarNode): GrammarNode => ({ kind: 'rule', resolve });
@@ -128,7 +128,7 @@ class Matcher {
   }
 }
 
-/** What is left of a repetition after one round; the same node where its bounds do not change. */
+/** The rest of a repetition after one round; the same node if its bounds do not change. */
 function restOf(node: Extract<GrammarNode, { kind: 'repeat' }>): GrammarNode {
   if (node.least <= 0 && node.most === Number.POSITIVE_INFINITY) return node;
   node.rest ??= repeat(node.node, node.least - 1, node.most - 1);

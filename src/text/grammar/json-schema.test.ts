@@ -1,4 +1,7 @@
-/** Writes random documents within a schema's grammar by tokens, and checks them by JSON.parse and by a validator of the tests. */
+/**
+ * Writes random documents token by token within a schema's grammar, and checks them by JSON.parse and by an independent
+ * validator.
+ */
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { UserError } from '../../errors.ts';
@@ -16,7 +19,7 @@ beforeAll(async () => {
   vocabulary = vocabularyOf(tokenizer);
 });
 
-/** Picks among the allowed tokens; those that close something are more likely. */
+/** Picks among the allowed tokens, preferring those that close something. */
 function write(grammar: GrammarNode, random: Random): string {
   const constraint = new Constraint(vocabulary, grammar);
   const ids: number[] = [];
@@ -158,7 +161,7 @@ describe('JSON schemas as grammars', () => {
     });
     const schema = { type: 'object', allOf: ['a', 'b', 'c', 'd'].map(ten) };
     expect(() => schemaGrammar(schema)).toThrow(/more than 5000 parts/);
-    // The same part is written out once, however often it occurs.
+    // The same part is written out only once, however often it occurs.
     let doubled: JsonSchema = { type: 'integer' };
     for (let i = 0; i < 40; i++) doubled = { anyOf: [{}, {}], properties: { a: doubled } };
     expect(() => schemaGrammar(doubled)).not.toThrow();

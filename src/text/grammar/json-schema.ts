@@ -4,7 +4,7 @@
  *     const grammar = schemaGrammar({ type: 'object', properties: { age: { type: 'integer' } }, required: ['age'] });
  *
  * Keywords that a grammar cannot enforce (bounds of numbers, patterns, unique items) are refused by name. Properties
- * come in the order of the schema; where a schema has any, no others are written.
+ * come in the order of the schema; if a schema has any, no others are written.
  */
 import { UserError } from '../../errors.ts';
 import { choice, type GrammarNode, literal, rule } from './grammar.ts';
@@ -36,7 +36,7 @@ class Compiler {
     this.#forms = forms;
   }
 
-  /** The grammar of values that fit all of these schemas; there are some. */
+  /** The grammar of the values that fit all of these schemas; there must be at least one such value. */
   grammar(all: Conjunction): GrammarNode {
     const key = this.#forms.keyOf(all);
     const known = this.#made.get(key);
@@ -45,7 +45,7 @@ class Compiler {
     const { budget } = this.#forms;
     budget.part();
     let made: GrammarNode | undefined;
-    // A schema that refers to itself meets this rule.
+    // For a schema that refers to itself: the reference finds this rule.
     this.#made.set(
       key,
       rule(() => made as GrammarNode),
@@ -63,7 +63,9 @@ class Compiler {
     return form.kind === 'array' ? this.#array(form) : this.#object(form);
   }
 
-  /** Properties in order: each that is not required may be left out. Others only where there are no properties. */
+  /**
+   * Properties in order; those not required may be left out. Other members are allowed only if there are no properties.
+   */
   #object({ properties, required, others }: ObjectForm): GrammarNode {
     const names = new Set([...properties.keys(), ...required]);
     if (names.size === 0) return this.#forms.isEmpty(others) ? literal('{}') : mapOf(this.grammar(others));
@@ -78,7 +80,7 @@ class Compiler {
     );
   }
 
-  /** A list ends before the first item that nothing fits. */
+  /** A list ends before the first item that no value fits. */
   #array({ first, rest, least, most }: ArrayForm): GrammarNode {
     const end = first.findIndex((item) => this.#forms.isEmpty(item));
     if (end >= 0) return this.#list(first.slice(0, end), undefined, least, Math.min(most, end));
@@ -92,7 +94,7 @@ class Compiler {
     return listOf(fixed, this.grammar(rest), least, most);
   }
 
-  /** A value or a name as it is written. */
+  /** A value or a name as JSON text. */
   #exactly(value: unknown): GrammarNode {
     const written = JSON.stringify(value);
     this.#forms.budget.part();

@@ -78,12 +78,12 @@ export function mapOf(content: GrammarNode): GrammarNode {
   return sequence([literal('{'), optional(members), literal('}')]);
 }
 
-/** A list of `least` to `most` items: the first ones in their order, then any number of `rest`. */
+/** A list of `least` to `most` items: the first ones in order, then any number of `rest`. */
 export function listOf(first: readonly GrammarNode[], rest: GrammarNode, least: number, most: number): GrammarNode {
   const comma = (i: number, node: GrammarNode) => (i === 0 ? node : sequence([literal(','), node]));
   const unlessEnough = (i: number, node: GrammarNode) => (least > i ? node : optional(node));
   const fixed = Math.min(first.length, most);
-  // From the last item to the first: each is followed by what may come after it.
+  // From the last item to the first: each is followed by whatever may come after it.
   let tail = sequence([]);
   if (most > fixed) {
     const further = repeat(sequence([literal(','), rest]), Math.max(0, least - fixed - 1), most - fixed - 1);
@@ -93,10 +93,11 @@ export function listOf(first: readonly GrammarNode[], rest: GrammarNode, least: 
   return sequence([literal('['), tail, literal(']')]);
 }
 
-/** An object's members in order, those left out that are not required. */
+/** An object's members in order; those not required may be left out. */
 export function inOrder(members: readonly { node: GrammarNode; required: boolean }[]): GrammarNode {
-  // What follows from a member on: where none is written yet, and where a comma comes before the next. From the last member
-  // to the first, so that both exist once: written out anew for each choice, their number would double with every member.
+  // The grammars that follow from a member on: `first` if no member is written yet, `later` if a comma must come before
+  // the next. They are built from the last member to the first, so that each exists once; written out for each choice,
+  // their number would double with every member.
   let [first, later] = [sequence([]), sequence([])];
   for (const { node, required } of members.toReversed()) {
     const [begin, goOn] = [sequence([node, later]), sequence([literal(','), node, later])];

@@ -1,13 +1,13 @@
-/** What a schema may cost: it may come from anyone. */
+/** Limits on the cost of a schema, since it may come from anyone. */
 import { UserError } from '../../errors.ts';
 
-/** Subschemas, names, values and alternatives, written out. */
+/** Subschemas, names, values and alternatives, after expansion. */
 const mostParts = 5000;
 /** Characters of names and values. */
 const mostCharacters = 2 ** 17;
 /** Comparisons of alternatives with each other. */
 const mostComparisons = 2 ** 17;
-/** Levels of subschemas, references included: what reads them goes from level to level. */
+/** Levels of subschemas, including references: the code that reads them recurses level by level. */
 const mostLevels = 250;
 
 export class SchemaBudget {

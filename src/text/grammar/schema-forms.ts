@@ -1,20 +1,20 @@
 /**
- * JSON Schemas as sets of values that can be intersected. A conjunction (schemas that one value has to fit at once) is a union of
- * forms; a form is all values of one type within its bounds, or a list of values. The parts of a form (items, members) are
- * conjunctions again, which are looked at only when they are needed, so that a schema may refer to itself.
+ * JSON Schemas as sets of values that can be intersected. A conjunction (schemas that one value must fit at once) is a
+ * union of forms. A form is all values of one type within its bounds, or a list of values. The parts of a form (items,
+ * members) are again conjunctions; they are evaluated only when needed, so that a schema may refer to itself.
  *
- * Forms are exact by the standard, but for `oneOf`: there, alternatives must visibly exclude each other.
+ * Forms follow the standard exactly, except for `oneOf`: there, alternatives must visibly exclude each other.
  */
 import { UserError } from '../../errors.ts';
 import { SchemaBudget } from './schema-budget.ts';
 import { below, type JsonSchema, type Located, listed, type SchemaObject, target } from './schema-keywords.ts';
 
-/** Schemas that one value has to fit at once. None of them: any value. */
+/** Schemas that one value must fit at once. An empty list allows any value. */
 export type Conjunction = readonly Located[];
 
 /**
- * Why a type is allowed: by its name or a keyword of its own (`stated`), because nothing was said (`open`), or because the keywords
- * that are there are about other types (`aside`): by the standard {"minLength": 2} allows all numbers.
+ * Why a type is allowed: it is named or has a keyword of its own (`stated`), nothing was said (`open`), or the keywords
+ * present are about other types (`aside`). By the standard, {"minLength": 2} allows all numbers.
  */
 type Stance = 'stated' | 'open' | 'aside';
 
@@ -22,7 +22,7 @@ export interface ObjectForm {
   kind: 'object';
   properties: ReadonlyMap<string, Conjunction>;
   required: ReadonlySet<string>;
-  /** What members have to fit that are not among the properties. */
+  /** What members other than the properties must fit. */
   others: Conjunction;
 }
 export interface ArrayForm {
@@ -69,12 +69,13 @@ export class SchemaForms {
   readonly #filled = new Set<string>();
   readonly #asked = new Set<string>();
   /**
-   * The same schemas with `oneOf` taken for `anyOf`, which allows more: what is empty there is empty here. It tells whether
-   * alternatives exclude each other, without asking again about those that it is asked for. Undefined in itself.
+   * The same schemas with `oneOf` read as `anyOf`, which allows more: what is empty there is empty here. It decides
+   * whether alternatives exclude each other without recursing into the same question. Undefined in the loose instance
+   * itself.
    */
   readonly #loose: SchemaForms | undefined;
 
-  /** The schema was checked (`checkSchema`). */
+  /** The schema must have been checked (`checkSchema`). */
   constructor(root: JsonSchema, budget = new SchemaBudget(), { loose = false } = {}) {
     this.#root = root;
     this.budget = budget;
@@ -95,7 +96,7 @@ export class SchemaForms {
   isEmpty(all: Conjunction): boolean {
     const { key } = this.#flat(all);
     if (this.#filled.has(key)) return false;
-    // The smallest value that fits has no part that has to fit the same schemas: that would be smaller still.
+    // The smallest fitting value has no part that must fit the same schemas, since that part would be smaller still.
     if (this.#asked.has(key)) return true;
     this.#asked.add(key);
     const empty = this.budget.deeper(() => this.forms(all).every((form) => this.#isEmptyForm(form)));
@@ -104,7 +105,7 @@ export class SchemaForms {
     return empty;
   }
 
-  /** The place at which nothing fits, where nothing fits as a whole. */
+  /** The place where nothing fits, if nothing fits as a whole. */
   emptyPlace(all: Conjunction, place: string): string {
     const seen = new Set<string>();
     for (let at = all; ; ) {
@@ -146,7 +147,7 @@ export class SchemaForms {
     return forms;
   }
 
-  /** Exactly one alternative may fit, so that what is written by one must not fit another. */
+  /** Exactly one alternative may fit, so what is written by one must not fit another. */
   #oneOf(base: readonly Form[], at: Flat['plain'][number]): Form[] {
     const allowed = listed(at, 'oneOf').map((each) => this.#both(base, this.forms([each])));
     const loose = this.#loose;
@@ -154,7 +155,7 @@ export class SchemaForms {
     const written = allowed.map((forms) => preferred(forms.filter((form) => !loose.#isEmptyForm(form))));
     for (const [i, forms] of written.entries())
       for (const [j, others] of allowed.entries()) {
-        // Once for a pair is enough where nothing was left out of the other one.
+        // One check per pair is enough if nothing was left out of the other alternative.
         if (i === j || (j < i && written[j]?.length === others.length)) continue;
         if (!forms.some((form) => others.some((other) => loose.#mayMeet(form, other)))) continue;
         throw new UserError(
@@ -164,10 +165,10 @@ export class SchemaForms {
     return written.flat();
   }
 
-  /** Whether a value may be of both forms. */
+  /** Whether a value can have both forms. */
   #mayMeet(a: Form, b: Form): boolean {
     if (a.kind === 'object' && b.kind === 'object') {
-      // Only members that have to be there can keep them apart; first those of certain values, which mostly do.
+      // Only required members can keep them apart; those with fixed values come first, since they usually do.
       const members = [...a.required.union(b.required)].map((name) => [
         ...(a.properties.get(name) ?? a.others),
         ...(b.properties.get(name) ?? b.others),
@@ -177,7 +178,7 @@ export class SchemaForms {
     return this.#both([a], [b]).some((form) => !this.#isEmptyForm(form));
   }
 
-  /** All schemas of a conjunction, with those of `$ref` and `allOf`, each once. */
+  /** All schemas of a conjunction, including those of `$ref` and `allOf`, each once. */
   #flat(all: Conjunction): Flat {
     const found = new Map<SchemaObject, string>();
     let impossible = false;
@@ -309,7 +310,7 @@ export class SchemaForms {
   }
 }
 
-/** By the standard a keyword of one type allows all other types where `type` is missing; here it means that type. */
+/** By the standard, a keyword of one type allows all other types if `type` is missing; here it implies that type. */
 const keywordsOf: Readonly<Record<string, readonly string[]>> = {
   object: ['properties', 'required', 'additionalProperties'],
   array: ['items', 'prefixItems', 'minItems', 'maxItems'],
@@ -360,7 +361,7 @@ function setOf(values: readonly unknown[]): ReadonlySet<string> {
   return known;
 }
 
-/** The same text for equal values: objects are equal whatever the order of their members. */
+/** The same text for equal values: the order of an object's members does not matter. */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);

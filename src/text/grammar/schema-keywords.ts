@@ -1,6 +1,6 @@
 /**
- * Reads a JSON Schema before anything is made of it: keywords that a grammar cannot enforce, and keywords that are not as the
- * standard (2020-12) has them, are a UserError that names them and their place. References are followed.
+ * Checks a JSON Schema before anything is built from it. Keywords that a grammar cannot enforce, and keywords that do
+ * not conform to the standard (2020-12), are a UserError that names them and their place. References are followed.
  */
 import { UserError } from '../../errors.ts';
 import { lookup } from '../../lookup.ts';
@@ -38,7 +38,7 @@ export const listed = ({ schema, place }: { schema: SchemaObject; place: string 
 const isObject = (value: unknown): value is SchemaObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Refuses what cannot be enforced, anywhere in the schema. */
+/** Refuses anything that cannot be enforced, anywhere in the schema. */
 export function checkSchema(root: JsonSchema, budget: SchemaBudget): void {
   new Reader(root, budget).read({ schema: root, place: '#' });
 }
@@ -47,7 +47,7 @@ class Reader {
   readonly #root: JsonSchema;
   readonly #budget: SchemaBudget;
   readonly #seen = new Set<SchemaObject>();
-  /** Schemas that the value at hand is checked against: the ones on the way here, and those known to lead to an end. */
+  /** Schemas that the current value is being checked against, and those known to terminate. */
   readonly #open = new Set<SchemaObject>();
   readonly #ending = new Set<SchemaObject>();
 
@@ -94,7 +94,7 @@ class Reader {
     if (!Array.isArray(required) || required.some((name) => typeof name !== 'string'))
       throw wrong('required', 'a list of names');
     if (given('$ref') !== undefined && typeof given('$ref') !== 'string') throw wrong('$ref', 'text');
-    // Below the root it would change what references refer to.
+    // Below the root it would change what references resolve to.
     if (given('$id') !== undefined && place !== '#') throw wrong('$id', 'none, but at the root');
     for (const [least, most, of] of [
       ['minLength', 'maxLength', 'characters'],
@@ -118,13 +118,13 @@ class Reader {
     for (const name of [...Object.keys(properties), ...(required as string[])]) this.#budget.characters(name.length);
   }
 
-  /** The schemas that the same value has to fit, or may fit. */
+  /** The schemas that the same value must or may fit. */
   #alongside(at: { schema: SchemaObject; place: string }): Located[] {
     const referred = at.schema.$ref === undefined ? [] : [target(this.#root, at.schema.$ref as string, at.place)];
     return [...referred, ...['allOf', 'anyOf', 'oneOf'].flatMap((keyword) => listed(at, keyword))];
   }
 
-  /** Refuses schemas that lead back to themselves for one and the same value: they say nothing about it. */
+  /** Refuses schemas that lead back to themselves for the same value: they say nothing about it. */
   #checkEnds({ schema, place }: Located): void {
     if (typeof schema === 'boolean' || this.#ending.has(schema)) return;
     if (this.#open.has(schema))
@@ -153,7 +153,7 @@ function subschemas(schema: SchemaObject, place: string): Located[] {
   ];
 }
 
-/** A value as it is written. JSON.parse reads 1e999 as Infinity, which JSON cannot write. */
+/** A value as JSON text. JSON.parse reads 1e999 as Infinity, which JSON cannot write. */
 export function writtenValue(value: unknown, place: string): string {
   return JSON.stringify(value, (_, part: unknown) => {
     if (typeof part === 'number' && !Number.isFinite(part))

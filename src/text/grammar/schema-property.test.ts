@@ -1,4 +1,4 @@
-/** Random schemas: what their grammars write fits them, by a validator that shares no code with them. */
+/** Random schemas: what their grammars generate is valid by a validator that shares no code with them. */
 import { describe, expect, it } from 'vitest';
 import { UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
@@ -6,7 +6,7 @@ import { type GrammarNode, matcher, type State } from './grammar.ts';
 import { type JsonSchema, schemaGrammar } from './json-schema.ts';
 import { isValid, randomSchema, randomSentence } from './schema.test-support.ts';
 
-/** A grammar, or why there is none. */
+/** A grammar, or the reason why there is none. */
 function attempt(schema: JsonSchema): GrammarNode | string {
   try {
     return schemaGrammar(schema);

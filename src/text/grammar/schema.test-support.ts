@@ -1,6 +1,6 @@
 /**
- * For tests of grammars of JSON Schemas: random schemas over the supported keywords, random sentences of a grammar, and a
- * validator that reads a schema word by word as the standard (2020-12) has it.
+ * For tests of JSON Schema grammars: random schemas over the supported keywords, random sentences of a grammar, and a
+ * validator that follows the standard (2020-12) literally.
  */
 import type { Random } from '../../random.ts';
 import { type GrammarNode, matcher } from './grammar.ts';
@@ -57,7 +57,7 @@ export function isValid(value: unknown, schema: JsonSchema, root: JsonSchema = s
 const names = ['a', 'b', 'c"', 'ö'];
 const values: readonly unknown[] = ['', 'x', 'xyz', 0, 1, -1.5, null, true, [], [1], {}, { a: 1 }, { a: 'x', b: null }];
 
-/** A schema whose keywords stand beside each other as they may, so that some are contradictory and some cannot be enforced. */
+/** A schema of randomly combined keywords: some are contradictory and some cannot be enforced. */
 export function randomSchema(random: Random, depth: number): JsonSchema {
   if (random.chance(0.04)) return random.chance(0.6);
   const schema: Schema = {};
@@ -93,7 +93,7 @@ export function randomSchema(random: Random, depth: number): JsonSchema {
   return schema;
 }
 
-/** A random sentence, byte by byte; undefined where none ends soon. Bytes that close something are more likely. */
+/** A random sentence, byte by byte; undefined if none ends soon. Bytes that close something are preferred. */
 export function randomSentence(grammar: GrammarNode, random: Random): string | undefined {
   const bytes: number[] = [];
   const usual = [...'"]},:0123456789aex\\{[tfn.-'].map((letter) => letter.charCodeAt(0));

@@ -1,7 +1,7 @@
 /**
  * Byte-level pre-tokenization of ASCII text in JavaScript. Most text is ASCII, and passing the native pre-tokenizer's
- * results to JavaScript costs more than computing them. Only patterns that mean the same in both regular expression
- * engines are handled; for others the native pre-tokenizer is used.
+ * results to JavaScript costs more than computing them. It handles only patterns that mean the same in both regular
+ * expression engines; for others the native pre-tokenizer is used.
  */
 import type { PipelineStep } from './files.ts';
 

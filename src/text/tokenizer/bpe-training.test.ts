@@ -67,7 +67,7 @@ describe('trainBpe', () => {
     const train = (pattern: string) => trainBpe(unread, { out: folder, vocabSize: 300, pattern });
     await expect(train('(a+)+$')).rejects.toThrow(/pattern \(a\+\)\+\$ cannot be used: it could run for ever/);
     await expect(train('(a')).rejects.toThrow(/pattern \(a cannot be used: .*Unterminated group/);
-    // JavaScript's alone.
+    // Valid only in JavaScript.
     await expect(train('\\u{1F600}')).rejects.toThrow(/pattern .* cannot be used: /);
     expect(existsSync(folder)).toBe(false);
   });

@@ -19,7 +19,7 @@ import { Tokenizer } from './tokenizer.ts';
 export interface TrainBpeOptions {
   /** The folder to write. */
   out: string;
-  /** Size of the vocabulary: special tokens, 256 bytes and merges. It is smaller where the texts have too few pairs. */
+  /** Size of the vocabulary: special tokens, 256 bytes and merges. It is smaller if the texts have too few pairs. */
   vocabSize: number;
   /** They get the first ids; those of ChatML unless given. */
   specialTokens?: readonly string[];
@@ -30,8 +30,8 @@ export interface TrainBpeOptions {
   bosToken?: string;
   minFrequency?: number;
   /**
-   * A regular expression for the pieces that are never merged with one another, in place of GPT-2's. With `\\p{N}` in
-   * it every digit is a token, so that arithmetic can be learnt digit by digit.
+   * A regular expression for the pieces that are never merged with one another, instead of GPT-2's. If it splits off
+   * `\\p{N}`, every digit is a token, so that arithmetic can be learnt digit by digit.
    */
   pattern?: string;
   /** `null` for none. */
@@ -94,7 +94,10 @@ export async function trainBpe(
   return Tokenizer.load(options.out);
 }
 
-/** Beside and renamed: where the disk is full, a tokenizer of before stays, and half a one does not stand for a whole. */
+/**
+ * Written beside it and renamed: if the disk is full, an earlier tokenizer survives, and a partial file is never taken
+ * for a complete one.
+ */
 async function writeJson(path: string, value: unknown): Promise<void> {
   const part = `${path}.part`;
   try {
@@ -141,27 +144,27 @@ async function countWords(
   return counts;
 }
 
-/** What loading the tokenizer would refuse is refused before the training. */
+/** Refuses, before the training, a pattern that loading the tokenizer would refuse. */
 function checkPattern(pattern: string): void {
   const refused = (why: string) => new UserError(`--pattern ${pattern} cannot be used: ${why}.`);
   const risk = patternRisk(pattern);
   if (risk !== undefined) throw refused(`it could run for ever (${risk})`);
   try {
     new RegExp(pattern, 'gu');
-    // The tokenizer is read by another engine, whose expressions differ in some ways.
+    // Another engine, whose expressions differ in some ways, will read the tokenizer.
     NativeTokenizer.fromString(JSON.stringify(tokenizerJson([], new Map(), [], pattern)));
   } catch (error) {
     throw refused((error as Error).message);
   }
 }
 
-/** A conversation that every template writes: it has no system message, and its roles alternate. */
+/** A conversation that every template accepts: it has no system message, and its roles alternate. */
 const conversation: Message[] = [
   { role: 'user', content: 'attune-asks' },
   { role: 'assistant', content: 'attune-replies' },
 ];
 
-/** A template is read first where a chat is, which may be long after the tokenizer was made. */
+/** Otherwise a template would be parsed only with the first chat, which may be long after the tokenizer was made. */
 function checkTemplate(source: string, roles: Record<string, string | undefined>): void {
   const refused = (why: string) => new UserError(`--chat-template cannot be used: ${why}`);
   let texts: string[];

@@ -10,7 +10,7 @@ const DEEPEST = 20;
 const MOST_GROWTH = 1_000;
 const MOST_TOKENS = 2 ** 24;
 
-/** What is wrong, or undefined. */
+/** A message about what is wrong, or undefined. */
 export function tokenizerProblem(json: Record<string, unknown>): string | undefined {
   const model = json.model as Record<string, unknown>;
   return (
@@ -45,7 +45,7 @@ function addedProblem(tokens: unknown): string | undefined {
   return place < 0 ? undefined : `added_tokens[${place}] must have a content and an id`;
 }
 
-/** Steps may hold steps (`normalizers`, `pretokenizers`, `processors`, `decoders`). */
+/** Steps may contain steps (`normalizers`, `pretokenizers`, `processors`, `decoders`). */
 function pipelineProblem(json: Record<string, unknown>, name: string): string | undefined {
   let steps = 0;
   let growth = 1;

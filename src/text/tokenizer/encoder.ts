@@ -42,7 +42,7 @@ export class Encoder {
     return this.encodeWithCuts(text, []).ids;
   }
 
-  /** The ids of a text in which names of added tokens are text like any other. */
+  /** The ids of a text in which names of added tokens are plain text. */
   encodePlain(text: string): number[] {
     const ids: number[] = [];
     this.#encodePart(this.#normalise(text.toWellFormed()), 0, this.#laterPreTokenizer, [], [], ids);

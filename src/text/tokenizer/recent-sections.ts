@@ -1,9 +1,10 @@
 /**
- * The ids of long sections of text that were encoded lately. A conversation is sent whole at every turn, and its earlier messages lie
- * between added tokens, so they are the same sections again. Bounded by their characters; the least recently used leaves first.
+ * The ids of long sections of text that were encoded recently. A conversation is sent whole at every turn, and its
+ * earlier messages lie between added tokens, so the same sections recur. Bounded by characters; the least recently used
+ * section is evicted first.
  */
 
-/** Shorter sections are encoded again: that is as quick as looking them up. */
+/** Shorter sections are encoded again, which is as fast as looking them up. */
 const SHORTEST = 256;
 const MOST_CHARACTERS = 2 ** 21;
 
@@ -11,7 +12,7 @@ export class RecentSections {
   readonly #ids = new Map<string, Int32Array>();
   #characters = 0;
 
-  /** The ids of a section, from memory or by `encode`. `atStart`: it is the beginning of the whole text. */
+  /** The ids of a section, cached or by `encode`. `atStart`: it is the beginning of the whole text. */
   idsOf(text: string, atStart: boolean, encode: () => number[]): ArrayLike<number> {
     if (text.length < SHORTEST) return encode();
     const key = `${atStart ? '^' : ' '}${text}`;

@@ -1,6 +1,6 @@
 /** Decodes tokens to text while they arrive. */
 export interface TextStream {
-  /** The text that this token makes certain; empty while a character is incomplete. */
+  /** The text that is certain after this token; empty while a character is incomplete. */
   push(id: number): string;
   /** The text still held back at the end of the sequence. */
   flush(): string;
@@ -54,7 +54,7 @@ export function textStream(decode: (ids: number[]) => string): TextStream {
   };
 }
 
-/** A token's bytes and, where they are whole characters, its text. */
+/** A token's bytes and, if they are whole characters, its text. */
 export interface TokenText {
   bytes: Uint8Array;
   text: string | undefined;
@@ -70,10 +70,13 @@ export function tokenText(bytes: Uint8Array): TokenText {
   }
 }
 
-/** The same where a token's bytes do not depend on its neighbours (a byte-level decoder): no token is decoded twice. */
+/**
+ * The same for a decoder in which a token's bytes do not depend on its neighbours (byte-level): no token is decoded
+ * twice.
+ */
 export function byteStream(textOf: (id: number) => TokenText | undefined): TextStream {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  let mayBeInside = false; // a character
+  let mayBeInside = false; // inside a character
   return {
     push(id) {
       const token = textOf(id);

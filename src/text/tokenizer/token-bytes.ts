@@ -30,13 +30,16 @@ export function tokenStyle(json: Pick<TokenizerJson, 'pre_tokenizer'> & { decode
     : 'plain';
 }
 
-/** NFC makes four bytes of text into no less than one: a letter and three marks (8 bytes) become one letter (3 bytes). */
+/**
+ * NFC shortens text to no less than a quarter of its bytes: a letter and three marks (8 bytes) become one letter (3
+ * bytes).
+ */
 const mostComposed = 4;
 
 /**
- * The most bytes of text that one token can stand for, so that a text's bytes tell how many tokens it has at least. Infinity where
- * text may be dropped: by a normaliser or pre-tokenizer that is not known here, by tokens that take the white space around them, or
- * because a byte has no token.
+ * The most bytes of text that one token can stand for, so that a text's bytes give a lower bound on its tokens.
+ * Infinity if text may be dropped: by a normaliser or pre-tokenizer that is not known here, by tokens that take the
+ * white space around them, or because a byte has no token.
  */
 export function mostTokenBytes(json: TokenizerJson): number {
   const { normalizer, pre_tokenizer: splitter, added_tokens: added, model } = json;
@@ -45,7 +48,7 @@ export function mostTokenBytes(json: TokenizerJson): number {
   if (added.some(({ lstrip, rstrip }) => lstrip || rstrip)) return Number.POSITIVE_INFINITY;
   if ([...letterBytes.keys()].some((letter) => !Object.hasOwn(model.vocab, letter))) return Number.POSITIVE_INFINITY;
   let most = 1;
-  for (const token in model.vocab) if (token.length > most) most = token.length; // a letter is a byte
+  for (const token in model.vocab) if (token.length > most) most = token.length; // one letter per byte
   for (const { content } of added) most = Math.max(most, encoder.encode(content).length);
   return normalizer == null ? most : most * mostComposed;
 }

@@ -16,7 +16,7 @@ import { Tokenizer } from './tokenizer.ts';
 const sentencePiece = (overrides = {}, config: object = sentencePieceConfig) =>
   tokenizerWith({ 'tokenizer.json': sentencePieceJson(overrides), 'tokenizer_config.json': config });
 
-/** A repeatable source of numbers in [0, 1). */
+/** A reproducible source of numbers in [0, 1). */
 function numbers(seed: number) {
   let state = seed;
   return () => {
@@ -135,7 +135,8 @@ describe('encode and decode', () => {
       '<rr>',
       ...'abhelot.,T',
     ];
-    // What breaks encoders: half surrogates, combining and joined characters, other scripts, other spaces, look-alikes.
+    // Text that breaks encoders: half surrogates, combining and joined characters, other scripts, other spaces,
+    // look-alikes.
     const nasty = [
       '\ud800',
       '\udc00',
@@ -376,7 +377,7 @@ describe('tokenizer files of strangers', () => {
   const model = sentencePieceJson().model;
   const tenfold = { type: 'Replace', pattern: { String: 'a' }, content: 'aaaaaaaaaa' };
   it.each<[string, Record<string, unknown>, string]>([
-    // The native package ends the process when it comes to text that this pattern chokes on.
+    // The native package ends the process when this pattern fails on a text.
     ['a pattern that backtracks', { pre_tokenizer: split('(a+)+$') }, 'could run for ever'],
     [
       'one in a chain',

@@ -27,7 +27,7 @@ export type { Message } from '../chat/chat.ts';
 export interface EncodeOptions {
   /** Adds BOS and EOS as the model expects them. Off by default, because a rendered chat has its own. */
   addSpecialTokens?: boolean;
-  /** Takes the names of special and other added tokens for text, as for what a stranger wrote. */
+  /** Treats names of special and other added tokens as plain text, for text from strangers. */
   plain?: boolean;
 }
 
@@ -39,11 +39,11 @@ export interface DecodeOptions {
 /** A rendered chat as token ids, with the assistant's tokens marked. */
 export interface ChatTokens {
   ids: number[];
-  /** 1 where the token is the assistant's: its response and the token that ends its turn. */
+  /** 1 if the token is the assistant's: its response and the token that ends its turn. */
   assistantMask: Uint8Array;
 }
 
-/** Texts and characters of them that are tokenised before other work gets a turn. */
+/** Most texts, and most characters, that are tokenised before other work gets a turn. */
 const BATCH_TEXTS = 512;
 const BATCH_CHARACTERS = 2 ** 18;
 
@@ -101,7 +101,7 @@ export class Tokenizer {
     this.fingerprint = fingerprintOf(files);
   }
 
-  /** Reads a folder with tokenizer.json and, where present, the files that describe its special tokens and chats. */
+  /** Reads a folder with tokenizer.json and, if present, the files that describe its special tokens and chats. */
   static async load(folder: string): Promise<Tokenizer> {
     checkArgument("A tokenizer's folder", folder, text);
     const files = await readTokenizerFiles(folder);
@@ -127,7 +127,7 @@ export class Tokenizer {
     return this.#tokens[id];
   }
 
-  /** The bytes that a token writes; undefined for an id that is not there. */
+  /** The bytes that a token writes; undefined for an id that does not exist. */
   tokenBytes(id: number): Uint8Array | undefined {
     const token = this.#tokens[id];
     if (token === undefined) return undefined;
@@ -164,7 +164,7 @@ export class Tokenizer {
     return result;
   }
 
-  /** How many tokens a text has at least, by its bytes: known before it is tokenised. 0 where that cannot be told. */
+  /** A lower bound on a text's tokens, from its bytes, without tokenising it. 0 if there is none. */
   leastTokens(given: string): number {
     this.#mostTokenBytes ??= mostTokenBytes(this.#files.json);
     return Math.ceil(Buffer.byteLength(given) / this.#mostTokenBytes);
@@ -188,7 +188,10 @@ export class Tokenizer {
     return byteStream((id) => (options.skipSpecialTokens && this.#specialIds.has(id) ? undefined : this.#textOf(id)));
   }
 
-  /** What a byte-level decoder writes for a token. Unlike `tokenBytes`, it takes the letters of added tokens for bytes too. */
+  /**
+   * The output of a byte-level decoder for a token. Unlike `tokenBytes`, it also reads the letters of added tokens as
+   * bytes.
+   */
   #textOf(id: number): TokenText | undefined {
     const known = this.#texts[id];
     const token = this.#tokens[id];
@@ -198,7 +201,7 @@ export class Tokenizer {
     return made;
   }
 
-  /** The chat as text. `template` is a template's name or source, in place of the tokenizer's own. */
+  /** The chat as text. `template` is a template's name or source, instead of the tokenizer's own. */
   renderChat(messages: readonly Message[], options: ChatOptions & { template?: string } = {}): string {
     return this.#template(options.template).render(messages, options);
   }

@@ -1,5 +1,5 @@
-// The keys of a prefix are seen by the rows of its whole family, which are neighbours. A cluster of blocks shares them out and adds up its
-// sums in the order of the blocks: a family may have many times the rows of a sequence, and would end long after all else.
+// The keys of a prefix are seen by the rows of its whole family, which are neighbours. A cluster of blocks shares these rows and adds its
+// sums in the order of the blocks: a family may have many times the rows of a sequence, and would end long after everything else.
 #pragma once
 #include "cuda/mma.cuh"
 #include "cuda/training/attention/places.cuh"

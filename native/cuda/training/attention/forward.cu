@@ -1,5 +1,5 @@
-// Forward: a block has 64 rows (queries of all heads of a kv head) of one sequence and goes through the keys that they see, with a
-// running maximum and sum. Keys and values come in two stages: one is copied while the other is used.
+// Forward: a block has 64 rows (queries of all heads of a kv head) of one sequence and goes through the keys that they see, with a running
+// maximum and sum. Keys and values have two stages: one is copied while the other is used.
 #include "cuda/training/attention/groups.h"
 #include "cuda/training/attention/peaks.cuh"
 #include "cuda/training/attention/tiles.cuh"

@@ -1,5 +1,5 @@
-// What the kernels by warpgroups have in common (compute capability 9.0, bf16, heads of 128 numbers): rows in shared memory as tensor maps
-// put them there, in two panels of 64 columns each.
+// Shared by the warpgroup kernels (compute capability 9.0, bf16, heads of 128 numbers): rows in shared memory as tensor maps lay them out,
+// in two panels of 64 columns each.
 #pragma once
 #include "cuda/mma.cuh"
 #include "cuda/training/attention/places.cuh"

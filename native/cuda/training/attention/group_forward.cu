@@ -1,9 +1,10 @@
-// Forward by products of warpgroups (compute capability 9.0, bf16, heads of 128 numbers). A block has 128 rows of one sequence and kv head,
-// 64 for each of two warpgroups, and goes through the keys that they see as forward.cu does; those of a prefix and the sequence's own are
-// never in one stage. Queries, keys and values come by tensor maps. Keys and values have two stages each: the last of the eight warps that
-// has used one asks for the next but one, so no warp waits for another. Two blocks on a multiprocessor: while one warpgroup computes
-// exponentials, the others multiply. With stages of 128 keys and one block, also where the next scores are multiplied beside exponentials,
-// a pass over prompts of 100 to 1,024 tokens took 159 and 154 µs, and this one 134 before it knew prefixes and 138 since (forward.cu 191).
+// Forward by warpgroup products (compute capability 9.0, bf16, heads of 128 numbers). A block has 128 rows of one sequence and kv head, 64
+// for each of two warpgroups, and goes through the keys that they see like forward.cu; keys of a prefix and of the sequence itself are
+// never in one stage. Queries, keys and values are loaded by tensor maps. Keys and values have two stages each: the last of the eight warps
+// to use a stage requests the next but one, so no warp waits for another. Two blocks share a multiprocessor: while one warpgroup computes
+// exponentials, the others multiply. With stages of 128 keys and one block, also with the next scores multiplied during exponentials, a
+// pass over prompts of 100 to 1,024 tokens took 159 and 154 µs; this one took 134 before it supported prefixes and 138 since (forward.cu
+// 191).
 #include "cuda/training/attention/groups.h"
 
 #if CUDART_VERSION >= 12050

@@ -1,6 +1,6 @@
-// Gradients of keys and values as in key_gradients.cu, by products of warpgroups (compute capability 9.0, bf16, heads of 128 numbers): a
-// block is one warpgroup with 64 keys and goes through the rows that see them, 64 a stage. Two blocks on a multiprocessor: while one
-// computes exponentials, the other multiplies. The next stage's scores are asked for before this stage's sums are there.
+// Gradients of keys and values as in key_gradients.cu, by warpgroup products (compute capability 9.0, bf16, heads of 128 numbers). A block
+// is one warpgroup with 64 keys and goes through the rows that see them, 64 per stage. Two blocks share a multiprocessor: while one
+// computes exponentials, the other multiplies. The next stage's scores are started before this stage's sums are complete.
 #include "cuda/training/attention/groups.h"
 
 #if CUDART_VERSION >= 12050

@@ -1,8 +1,8 @@
-// Gradients of queries as in query_gradients.cu, by products of warpgroups (compute capability 9.0, bf16, heads of 128 numbers). A block is
-// one warpgroup with 64 rows of a sequence and kv head, and goes through the keys that they see, 64 a stage; those of a prefix and the
-// sequence's own are never in one stage. Two blocks on a multiprocessor: while one computes exponentials, the other multiplies. The next
-// stage's scores are asked for before this stage's sums are there. Slower or no faster: two warpgroups that share keys, in one block of 64
-// keys a stage or two of 32; three blocks with one stage each, or of 32 keys.
+// Gradients of queries as in query_gradients.cu, by warpgroup products (compute capability 9.0, bf16, heads of 128 numbers). A block is one
+// warpgroup with 64 rows of a sequence and kv head, and goes through the keys that they see, 64 per stage; keys of a prefix and of the
+// sequence itself are never in one stage. Two blocks share a multiprocessor: while one computes exponentials, the other multiplies. The
+// next stage's scores are started before this stage's sums are complete. Slower or no faster: two warpgroups that share keys, in one block
+// of 64 keys per stage or two of 32; three blocks with one stage each, or of 32 keys.
 #include "cuda/training/attention/groups.h"
 
 #if CUDART_VERSION >= 12050

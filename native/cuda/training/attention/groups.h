@@ -1,4 +1,4 @@
-// Packed attention by products of warpgroups (compute capability 9.0, bf16, heads of 128 numbers), forward and backward.
+// Packed attention by warpgroup products (compute capability 9.0, bf16, heads of 128 numbers), forward and backward.
 #pragma once
 #include "cuda/training/attention/kernels.h"
 

@@ -1,4 +1,4 @@
-// Attention of packed training batches, forward and backward (ops/training/causal_attention.cc says what it computes). As raw.h, without
+// Attention of packed training batches, forward and backward (ops/training/causal_attention.cc has the definition). Like raw.h, without
 // libtorch.
 #pragma once
 #include "cuda/raw.h"

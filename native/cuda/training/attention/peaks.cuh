@@ -1,4 +1,4 @@
-// A row's running softmax in the forward kernels, of which four neighbouring lanes have a share each.
+// A row's running softmax in the forward kernels, shared by four neighbouring lanes.
 #pragma once
 #include "cuda/numbers.cuh"
 

@@ -1,4 +1,4 @@
-// Which rows or keys of which sequence a block of training's attention has.
+// Which rows or keys of which sequence a block of the training attention handles.
 #pragma once
 #include "cuda/attention/tile.cuh"
 #include "cuda/training/attention/kernels.h"

@@ -1,4 +1,4 @@
-// Tiles of training's attention: copied to shared memory and back, and as the two sides of products.
+// Tiles of the training attention: copied to shared memory and back, and as the two operands of products.
 #pragma once
 #include "cuda/training/attention/places.cuh"
 

@@ -1,6 +1,6 @@
-// c10d's header of ProcessGroupGloo names a few of Gloo's types, and torch's wheels ship none of Gloo's own headers. attune
-// only makes a ProcessGroupGloo and calls its virtual functions, which are compiled inside libtorch: names are all it needs.
-// Nothing here is ever constructed, so that these declarations fit every version of Gloo.
+// The header of c10d's ProcessGroupGloo names a few of Gloo's types, and torch's wheels ship none of Gloo's own headers. attune only makes
+// a ProcessGroupGloo and calls its virtual functions, which are compiled inside libtorch, so declarations are enough. Nothing here is ever
+// constructed, so these declarations fit every version of Gloo.
 #pragma once
 #include <chrono>
 #include <memory>

@@ -39,7 +39,7 @@ void checkCacheLayer(const CacheLayer& cache, const Tensor& like) {
 void writeCodes(Tensor codes, Tensor scales, const Tensor& blocks, const Tensor& within, const Tensor& rows) {
   const Tensor x = rows.to(at::kFloat);
   const Tensor most = x.abs().amax(-1, /*keepdim=*/true);  // [N, G, 1]
-  const Tensor largest = at::full({1}, 127.0, x.options());  // not a number: CUDA would multiply by its inverse, which rounds otherwise
+  const Tensor largest = at::full({1}, 127.0, x.options());  // a tensor: CUDA would multiply by a number's inverse and round otherwise
   const Tensor bits = (most / largest).view(at::kInt);
   const Tensor scale = bits.add(0xFFFF).bitwise_and(~int64_t{0xFFFF}).view(at::kFloat).masked_fill(at::isfinite(most).logical_not(), std::numeric_limits<float>::quiet_NaN());
   const Tensor numbers = (x / scale).round().clamp(-127, 127).masked_fill(scale.gt(0).logical_not(), 0);

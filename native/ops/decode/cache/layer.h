@@ -1,4 +1,4 @@
-// The cache of one layer: keys and values of all slots, in the model's dtype or in 8 bits.
+// One layer's cache: keys and values of all slots, in the model's dtype or in 8 bits.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,8 +7,8 @@
 namespace attune {
 
 /**
- * keys, values: [blocks, positions of a block, kv heads, head size]. In 8 bits they are int8 codes, and a number is its code times the
- * scale of its token's head: keyScales, valueScales [blocks, kv heads, positions of a block], bf16. Undefined scales: the model's dtype.
+ * keys, values: [blocks, positions of a block, kv heads, head size]. In 8 bits they are int8 codes, and a value is its code times the scale
+ * of its token's head: keyScales, valueScales [blocks, kv heads, positions of a block], bf16. Undefined scales: the model's dtype.
  */
 struct CacheLayer {
   at::Tensor keys, values, keyScales, valueScales;
@@ -19,14 +19,14 @@ struct CacheLayer {
   int64_t size() const { return keys.size(3); }
 };
 
-/** A layer out of an operator's arguments. */
+/** A layer from an operator's arguments. */
 CacheLayer cacheLayer(const at::Tensor& keys, const at::Tensor& values, const Optional<at::Tensor>& keyScales,
                       const Optional<at::Tensor>& valueScales);
 
-/** Checks that the shapes of its tensors fit together. */
+/** Checks that the shapes of its tensors match. */
 void checkCacheSizes(const CacheLayer& cache);
 
-/** Checks that too, and that they are contiguous, on `like`'s device, and of its dtype or in 8 bits. */
+/** Also checks that they are contiguous, on `like`'s device, and of its dtype or in 8 bits. */
 void checkCacheLayer(const CacheLayer& cache, const at::Tensor& like);
 
 /** Whether its tensors are contiguous, on `like`'s device, and of its dtype or in 8 bits. */

@@ -1,8 +1,8 @@
 // attune::cache_write_(keys[N, L, G, D], values, key_scales[N, G, L]?, value_scales?, targets[T], k[T, G, D], v[T, G, D])
 //
-// Writes keys and values of T tokens to a cache. `targets` are positions of the whole cache: block · L + position within it. A cache with
-// scales is in 8 bits. Of a token's head: scale = max|x| / 127, rounded up to bf16, code = rint(x / scale); zeros have scale 0, and what is not
-// finite has scale NaN.
+// Writes keys and values of T tokens to a cache. `targets` are positions in the whole cache: block · L + position within it. A cache with
+// scales is in 8 bits. For a token's head, scale = max|x| / 127, rounded up to bf16, and code = rint(x / scale). All-zero heads have scale
+// 0; heads with a non-finite number have scale NaN.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

@@ -1,9 +1,9 @@
 // The layers of a plan over all tokens of prompts on CUDA. The kernels are those of the eager operators (src/models/generate/decoding.ts:
-// prefill), and so are the bits; but they are launched one after the other from here, in memory that all layers share. A layer's kernels
-// take some 40 µs for a short prompt; eleven calls through JavaScript and the dispatcher took four times as long.
+// prefill), and so are the bits, but they are launched back to back from here, in memory that all layers share. A layer's kernels take some
+// 40 µs for a short prompt; eleven calls through JavaScript and the dispatcher took four times as long.
 //
-// Few tokens are multiplied as the rows of a decoding step are (products.h), with norms and SwiGLU in the products: seven launches a layer in
-// place of eleven, which is what their time is spent on. Their bits are those of such a step.
+// Few tokens are multiplied like the rows of a decoding step (products.h), with norms and SwiGLU in the products: seven launches per layer
+// instead of eleven, and launches are what they spend their time on. Their bits are those of such a step.
 #include "ops/decode/prompts/packed.h"
 
 #ifdef ATTUNE_KERNELS
@@ -30,7 +30,7 @@ void multiply(const Linear& linear, const Tensor& x, Tensor& y) {
     at::mm_out(y, x, linear.turned);
 }
 
-/** What all layers share, a row for each token. */
+/** What all layers share, one row per token. */
 struct Buffers {
   Tensor x, normed, added;  // [tokens, width]
   Tensor cosines, sines;  // [tokens, half a head]; undefined without rotary positions
@@ -51,7 +51,7 @@ struct Buffers {
     inner = rows(plan.embedding, plan.layers.front().up.outputs());
     active = emptyRows(tokens, {plan.layers.front().down.inputs()}, plan.embedding.options());
   }
-  /** Leaves the first rows alone. */
+  /** Keeps only the first `count` rows. */
   void shortenTo(int64_t count) {
     for (Tensor* each : {&x, &normed, &added, &q, &inner, &active}) *each = each->narrow(0, 0, count);
   }
@@ -87,7 +87,7 @@ class PromptLayers {
     return headOf(buffers_.normed);
   }
 
-  /** The same by the products of a decoding step. */
+  /** The logits by the products of a decoding step. */
   Tensor logitsOfFew() {
     begin();
     StepProducts products(plan_, buffers_.x);
@@ -106,7 +106,7 @@ class PromptLayers {
   }
 
  private:
-  /** x: the tokens' embeddings; and the angles of their positions. */
+  /** Sets x to the tokens' embeddings, and gathers the angles of their positions. */
   void begin() {
     gather(plan_.embedding, numbers_.ids(), buffers_.x);
     if (!plan_.cosines.defined()) return;
@@ -120,7 +120,7 @@ class PromptLayers {
     return logits;
   }
 
-  /** normed = norm(x), after x += added where `adds`. The sum is rounded before the norm, as that of an addition is. */
+  /** normed = norm(x), after x += added if `adds`. The sum is rounded before the norm, as an addition's would be. */
   void norm(bool adds, const Tensor& weight, double eps) {
     NormArgs args{};
     args.x = buffers_.x.data_ptr();
@@ -192,7 +192,10 @@ class PromptLayers {
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   }
 
-  /** Only the prompts' last tokens need a result of the last layer: q becomes what they attended to. The others have left keys and values. */
+  /**
+   * Only the prompts' last tokens need a result of the last layer: q keeps only their attention. The others have already left keys and
+   * values.
+   */
   void keepLastTokens() {
     buffers_.shortenTo(prompts_);
     gather(buffers_.attended, numbers_.last(), buffers_.q);
@@ -200,7 +203,7 @@ class PromptLayers {
     std::swap(buffers_.x, buffers_.normed);
   }
 
-  /** The rows of a table at the numbers that begin there. */
+  /** Gathers the table's rows; their indices start at `numbers`. */
   void gather(const Tensor& table, int64_t numbers, Tensor& out) {
     const int64_t bytes = table.size(1) * static_cast<int64_t>(table.element_size());
     launchGather({table.data_ptr(), numbers_.at(numbers), out.data_ptr(), out.size(0), bytes}, stream_);
@@ -215,7 +218,7 @@ class PromptLayers {
   Buffers buffers_;
 };
 
-/** Contiguous, and at a multiple of 16 bytes. */
+/** Contiguous and aligned to 16 bytes. */
 bool isLoadable(const Tensor& tensor) { return !tensor.defined() || (tensor.is_contiguous() && isAligned(tensor)); }
 
 bool layerFits(const DecodePlan& plan, const LayerPlan& layer, const PackedPrompts& prompts) {
@@ -237,9 +240,9 @@ bool attentionFits(const DecodePlan& plan, const PackedPrompts& prompts) {
   return longest > 0 && squares / static_cast<double>(tokens) <= static_cast<double>(longest);
 }
 
-/** Whether a decoding step of as many rows has kernels with norms and SwiGLU inside. */
+/** Whether a decoding step of as many rows has kernels that include norms and SwiGLU. */
 bool areFew(const DecodePlan& plan, int64_t tokens) {
-  constexpr int64_t kFewest = 32;  // that product.cu or narrow_product.cu may have kernels for
+  constexpr int64_t kFewest = 32;  // rows for which product.cu or narrow_product.cu may have kernels
   return tokens <= kFewest || wideProductsTake(plan, tokens);
 }
 

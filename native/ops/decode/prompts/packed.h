@@ -1,4 +1,4 @@
-// Reading prompts by one call (read.cc): all their tokens go through a plan's layers and leave keys and values in its cache.
+// Reads prompts in one call (read.cc): all their tokens go through a plan's layers and leave keys and values in its cache.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
@@ -20,7 +20,7 @@ struct PackedPrompts {
   int64_t length(int64_t i) const { return starts[i + 1] - starts[i]; }
 };
 
-/** What is told of the prompts and of the responses that follow them: all of it in one tensor, so that it is one upload. */
+/** The numbers that describe the prompts and the responses that follow them, in one tensor, so that they take one upload. */
 struct PromptNumbers {
   int64_t tokens, prompts, rows;  // rows: responses
   at::Tensor all;  // int64: the parts below, one after the other
@@ -32,7 +32,7 @@ struct PromptNumbers {
   int64_t ids() const { return 2 * prompts; }
   int64_t positions() const { return ids() + tokens; }
   int64_t places() const { return positions() + tokens; }
-  int64_t last() const { return places() + tokens; }  // the tokens that end prompts
+  int64_t last() const { return places() + tokens; }  // the last token of each prompt
   int64_t which() const { return last() + prompts; }  // the prompt of each response
   int64_t counters() const { return which() + rows; }
   int64_t topK() const { return counters() + rows; }
@@ -45,7 +45,7 @@ struct PromptNumbers {
 };
 
 #ifdef ATTUNE_KERNELS
-/** Whether the kernels that the eager operators launch take all of the plan's layers and these prompts. */
+/** Whether the eager operators' kernels take all of the plan's layers and these prompts. */
 bool promptLayersFit(const DecodePlan& plan, const PackedPrompts& prompts);
 /** The logits after each prompt, [prompts, vocabulary]. */
 at::Tensor promptLogitsCuda(const DecodePlan& plan, const PackedPrompts& prompts, const PromptNumbers& numbers);

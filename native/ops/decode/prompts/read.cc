@@ -2,10 +2,10 @@
 // attune::read_prompts_takes(plan, lengths[P]) -> whether it does
 // attune::sample_together(logits, the rows' sampling rules, counters) -> drawn[2, R]: attune::sample in one tensor
 //
-// Reads prompts that lie end to end into the plan's cache and draws the first tokens of R responses, in one call: the same results to the
-// bit as the eager operators give one by one, but for few tokens on CUDA (layers.cc). `ids`, `places` (the tokens' positions in the whole cache) and `rules` are on the CPU:
-// int32, int32, and in f64 a response's prompt, counter, top_k, seed, temperature, top_p and min_p. `drawn` is int64: the tokens, then, as
-// floats, their log-probs and kept shares. So the host uploads once, and reads once.
+// Reads prompts that lie end to end into the plan's cache and draws the first tokens of R responses, in one call. The results equal those
+// of the eager operators to the bit, except for few tokens on CUDA (layers.cc). `ids`, `places` (the tokens' positions in the whole cache)
+// and `rules` are on the CPU: int32, int32, and f64 with each response's prompt, counter, top_k, seed, temperature, top_p and min_p.
+// `drawn` is int64: the tokens, then, as floats, their log-probs and kept shares. So the host uploads once and reads once.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
@@ -50,7 +50,7 @@ PromptNumbers numbersOf(const DecodePlan& plan, const PackedPrompts& prompts, co
               "expected rules [", static_cast<int>(kRules), ", R] in float64 on the CPU");
   PromptNumbers numbers(tokens, prompts.count(), rules.size(1));
   const bool onCuda = plan.embedding.is_cuda();
-  // from pinned memory an upload does not wait for what the device is doing
+  // from pinned memory, an upload does not wait for the device's work
   numbers.all = at::empty({numbers.size()}, at::TensorOptions().dtype(at::kLong).pinned_memory(onCuda));
   auto* const all = numbers.all.data_ptr<int64_t>();
   const int32_t *id = ids.data_ptr<int32_t>(), *place = places.data_ptr<int32_t>();
@@ -67,7 +67,7 @@ PromptNumbers numbersOf(const DecodePlan& plan, const PackedPrompts& prompts, co
       all[numbers.places() + token] = place[token];
     }
   }
-  // in the order in which a GPU finishes them soonest (src/models/decoder/batch.ts)
+  // in the order that a GPU finishes soonest (src/models/decoder/batch.ts)
   std::stable_sort(sequences.begin(), sequences.end(), [](const auto& a, const auto& b) { return a[1] > b[1]; });
   std::memcpy(all + numbers.sequences(), sequences.data(), sequences.size() * sizeof(sequences[0]));
   const double* rule = rules.data_ptr<double>();
@@ -117,7 +117,7 @@ Tensor promptLogitsCpu(const DecodePlan& plan, const PackedPrompts& prompts, con
     const int64_t window = layer.window >= longest ? 0 : layer.window;
     Tensor attended = packedAttention(q, k, v, prompts.starts, layer.scale, window, Optional<Tensor>(), 0, {}).flatten(1);
     if (&layer == &plan.layers.back()) {
-      // only the prompts' last tokens need a result; the others have left their keys and values
+      // only the prompts' last tokens need a result; the others have already left their keys and values
       attended = attended.index_select(0, last);
       x = x.index_select(0, last);
     }
@@ -135,7 +135,7 @@ Tensor readOnCpu(const DecodePlan& plan, const PackedPrompts& prompts, const Pro
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
 #ifdef ATTUNE_KERNELS
 
-/** Whether each response has the prompt of the same number. */
+/** Whether response i has prompt i, for all responses. */
 bool isOneEach(const PromptNumbers& numbers) {
   if (numbers.rows != numbers.prompts) return false;
   const int64_t* which = numbers.at(numbers.which());

@@ -1,5 +1,5 @@
 /**
- * What llama.cpp calls each of our families, and what it computes for them. A model with a feature that llama.cpp's version of
+ * llama.cpp's names for our families, and what it computes for them. A model with a feature that llama.cpp's version of
  * the family lacks is refused, with the feature's name: the file would load and give wrong results.
  */
 import { UserError } from '../../../errors.ts';
@@ -8,18 +8,20 @@ import type { Activation, DecoderSpec } from '../../families/spec.ts';
 export interface Architecture {
   /** `general.architecture`, and the prefix of its keys. */
   name: string;
-  /** llama.cpp rotates neighbouring dimensions of q and k, the checkpoint two halves: their rows are reordered. */
+  /**
+   * llama.cpp rotates neighbouring dimensions of q and k, the checkpoint rotates two halves: their rows are reordered.
+   */
   interleavedRope: boolean;
   /** q, k and v in one tensor. */
   fusedQkv: boolean;
-  /** Tensors that llama.cpp requires even where the model has none: the head of a tied model, attention's biases. */
+  /** Tensors that llama.cpp requires even if the model has none: the head of a tied model, attention's biases. */
   needsHead: boolean;
   needsBiases: boolean;
   activation: readonly Activation[];
   /** The tensor names of the two norms; OLMo-2's come after attention and MLP. */
   attentionNorm: string;
   mlpNorm: string;
-  /** Other reasons to refuse a model: each returns a reason, or false where it does not apply. */
+  /** Other reasons to refuse a model: each returns a reason, or false if it does not apply. */
   refuse: readonly ((spec: DecoderSpec) => string | false)[];
 }
 

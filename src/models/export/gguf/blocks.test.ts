@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { decodeBlocks, encodeBlocks } from './blocks.ts';
 
-/** A block of 32 that begins with these and is zero after. */
+/** A block of 32 values: these, then zeros. */
 const block = (...values: number[]) => Float32Array.from({ length: 32 }, (_, i) => values[i] ?? 0);
 const bytesOf = (values: Float32Array, type: 'q8_0' | 'q4_0') => [...encodeBlocks(values, type)];
 
@@ -69,8 +69,8 @@ it("is off by no more than half a step, and by a whole one at q4_0's far end", (
     for (let start = 0; start < values.length; start += 32) {
       const own = values.subarray(start, start + 32);
       const step = Math.max(...own.map(Math.abs)) / steps;
-      // The scale's own rounding to f16 moves the last of 127 codes by 1/16 of a step more.
-      // q4_0 has 15 steps for 16: the far end on the other side is off by a whole one
+      // Rounding the scale to f16 moves code 127 by up to 1/16 of a step more.
+      // q4_0 has 15 steps where 16 are needed: the far end on the other side is off by a whole step
       own.forEach((value, i) => {
         expect(Math.abs(value - (back[start + i] as number))).toBeLessThan((type === 'q8_0' ? 0.57 : 1.02) * step);
       });

@@ -46,7 +46,7 @@ export type TensorType = (typeof tensorTypes)[number];
 interface TensorLayout {
   /** Its number in the table of tensors. */
   code: number;
-  /** The value of `general.file_type` where most matrices are of this type. */
+  /** The value of `general.file_type` if most matrices are of this type. */
   fileType: number;
   /** Values that are encoded together, and the bytes they take. */
   blockValues: number;

@@ -25,7 +25,10 @@ export function hyperparameters(spec: DecoderSpec, architecture: Architecture): 
   return pairs;
 }
 
-/** The context length. llama.cpp has no sliding windows for these families, so it ends where the shortest window would matter. */
+/**
+ * The context length. llama.cpp has no sliding windows for these families, so the context ends where the shortest
+ * window would matter.
+ */
 function contextTokens({ maxPositions, attention }: DecoderSpec): number {
   return Math.min(maxPositions, ...attention.windows.filter((window) => window !== null));
 }

@@ -9,8 +9,8 @@ import type { Message } from '../../../text/chat/chat.ts';
 import type { Tokenizer } from '../../../text/tokenizer/tokenizer.ts';
 
 /**
- * Where the Modelfile of a GGUF file belongs: `Modelfile` beside it, or `<name>.Modelfile` where that one is there for
- * another model.
+ * The path of a GGUF file's Modelfile: `Modelfile` beside it, or `<name>.Modelfile` if that one belongs to another
+ * model.
  */
 export function modelfilePath(gguf: string): string {
   const folder = dirname(gguf);
@@ -42,7 +42,7 @@ interface Frame {
   after: string;
 }
 
-/** The chat template in Go; null where it does more than put fixed text around each turn. */
+/** The chat template in Go; null if it does more than put fixed text around each turn. */
 export function ollamaTemplate(tokenizer: Tokenizer, addsBos: boolean): string | null {
   if (tokenizer.chatTemplate === undefined) return null;
   const frames = framesOf(tokenizer);
@@ -99,7 +99,7 @@ function framesOf(tokenizer: Tokenizer): Frames | null {
   }
 }
 
-/** The longest text that both end with. */
+/** The longest common suffix of the two. */
 function commonEnd(a: string, b: string): string {
   let length = 0;
   while (length < Math.min(a.length, b.length) && a.at(-1 - length) === b.at(-1 - length)) length++;

@@ -1,13 +1,13 @@
 /**
- * Finds which of llama.cpp's pre-tokenizers a byte-level BPE uses. llama.cpp has them by name (`tokenizer.ggml.pre`);
- * tokenizer.json has regular expressions, and writes the same one in several ways. So each candidate is tried on texts that tell
- * them apart: it splits the text, the merges do the rest, and the ids are compared with the tokenizer's.
+ * Finds which of llama.cpp's pre-tokenizers a byte-level BPE uses. llama.cpp knows them by name (`tokenizer.ggml.pre`);
+ * tokenizer.json has regular expressions, and writes the same one in several ways. So each candidate is tried on texts
+ * that tell them apart: it splits the text, the merges do the rest, and the ids are compared with the tokenizer's.
  */
 import { Bpe, type BpeModel } from '../../../text/tokenizer/bpe.ts';
 
 interface PreTokenizer {
   name: string;
-  /** Applied one after the other. What a pattern matches, and what is between two matches, become separate pieces. */
+  /** Applied one after the other. Matches of a pattern, and the text between matches, become separate pieces. */
   patterns: readonly string[];
   /** A piece that is itself a token is not split further. */
   ignoreMerges: boolean;
@@ -23,7 +23,7 @@ const cased = (digits: string, end = '') =>
   `[^\\r\\n\\p{L}\\p{N}]?${upper}*${lower}+${end}|[^\\r\\n\\p{L}\\p{N}]?${upper}+${lower}*${end}|${digits}` +
   '| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
 
-/** llama.cpp's pre-tokenizers, commonest first: where two give the same ids on every text, the first is taken. */
+/** llama.cpp's pre-tokenizers, most common first: if two give the same ids on every text, the first is taken. */
 const known: readonly PreTokenizer[] = [
   { name: 'gpt-2', patterns: [gpt2], ignoreMerges: false },
   { name: 'qwen2', patterns: [tiktoken('\\p{N}')], ignoreMerges: false },
@@ -60,7 +60,7 @@ const probes: readonly string[] = [
 
 export interface PreTokenizerChoice {
   name: string;
-  /** On how many of the texts the ids equal the tokenizer's. */
+  /** The number of texts on which the ids equal the tokenizer's. */
   alike: number;
   of: number;
 }

@@ -1,6 +1,7 @@
 /**
- * Turns a tokenizer.json that was made from a SentencePiece model back into one. SentencePiece merges the neighbours whose union
- * has the best score; tokenizer.json lists the pairs in the order of these scores. So a pair's rank in the list gives its score.
+ * Turns a tokenizer.json that was made from a SentencePiece model back into one. SentencePiece merges the neighbours
+ * whose union has the best score. tokenizer.json lists the pairs in the order of these scores, so a pair's rank in the
+ * list gives its score.
  */
 import type { BpeModel } from '../../../text/tokenizer/bpe.ts';
 
@@ -9,7 +10,7 @@ const NEVER = -1e9;
 
 export interface PieceScores {
   scores: number[];
-  /** Whether every pair of tokens whose union is a token is in the list: only then do both ways of merging agree. */
+  /** Whether the list has every pair of tokens whose union is a token: only then do both ways of merging agree. */
   complete: boolean;
 }
 

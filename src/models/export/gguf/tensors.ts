@@ -11,7 +11,7 @@ import { layouts, type TensorType } from './format.ts';
 import { ropeDivisors } from './hyperparameters.ts';
 import type { TensorSource } from './writer.ts';
 
-/** Values encoded at a time: bounds the memory needed besides the model. */
+/** Values encoded at a time: bounds the memory needed beyond the model. */
 const PIECE_VALUES = 2 ** 22;
 
 interface Named {
@@ -22,7 +22,9 @@ interface Named {
   type: TensorType;
 }
 
-/** Every tensor of the file. Vectors stay f32, as llama.cpp requires; rows that are no multiple of 32 long are f16. */
+/**
+ * Every tensor of the file. Vectors stay f32, as llama.cpp requires; rows whose length is not a multiple of 32 are f16.
+ */
 export function ggufTensors(decoder: Decoder, architecture: Architecture, type: TensorType): TensorSource[] {
   return [...namedTensors(decoder, architecture, type)].map(({ tensor: make, ...info }) => ({
     ...info,
@@ -87,7 +89,7 @@ function* normTensors(name: string, { weight, bias }: Norm): Iterable<Named> {
 function* layerTensors(layer: Layer, architecture: Architecture, type: TensorType): Iterable<Named> {
   const { spec, weights } = layer;
   const at = (name: string) => `blk.${layer.index}.${name}`;
-  // Falcon with two norms: in llama.cpp the second is attention's and the first the MLP's.
+  // Falcon with two norms: llama.cpp uses the second for attention and the first for the MLP.
   const swapped = spec.family === 'falcon' && weights.mlpNorm !== null;
   const first = swapped ? 'attn_norm_2' : architecture.attentionNorm;
   const second = swapped ? 'attn_norm' : architecture.mlpNorm;
@@ -128,7 +130,7 @@ function* qkvTensors(
   }
 }
 
-/** A bias of zeros, where the model has none. */
+/** A bias of zeros, if the model has none. */
 function* biasOfZeros(name: string, { bias, outputs }: Projection): Iterable<Named> {
   if (bias === null) yield { name: `${name}.bias`, shape: [outputs], tensor: () => zeros([outputs]), type: 'f32' };
 }

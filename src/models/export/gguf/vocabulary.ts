@@ -17,7 +17,7 @@ export interface Vocabulary {
   kind: 'gpt2' | 'llama';
   /** llama.cpp's name for the pre-tokenizer of a byte-level tokenizer. */
   pre: string | null;
-  /** What llama.cpp does differently from the tokenizer; empty where no difference is known. */
+  /** What llama.cpp does differently from the tokenizer; empty if no difference is known. */
   notes: string[];
 }
 

@@ -28,7 +28,7 @@ export class Blocks {
     for (const block of blocks) this.#holders[block] = this.holders(block) + 1;
   }
 
-  /** Removes a holder from each of these blocks; those without one are free again. */
+  /** Removes a holder from each of these blocks; those left without one become free. */
   release(blocks: readonly number[]): void {
     for (const block of blocks) {
       const left = this.holders(block) - 1;

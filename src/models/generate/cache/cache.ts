@@ -1,7 +1,8 @@
 /**
- * The cache of keys and values, allocated once: blocks of 64 positions, and for each slot (a sequence that is being written) a
- * table of its blocks. Position p of a slot is position p % 64 of block table[p / 64]; native/cuda/head.cuh has the same rule.
- * On CUDA there are a spare slot and a spare block: a captured graph always runs all rows, and idle rows write their keys there.
+ * The cache of keys and values, allocated once: blocks of 64 positions, and for each slot (a sequence being written) a
+ * table of its blocks. Position p of a slot is position p % 64 of block table[p / 64]; native/cuda/head.cuh has the
+ * same rule. On CUDA there are a spare slot and a spare block: a captured graph always runs all rows, and idle rows
+ * write their keys there.
  */
 import { UserError } from '../../../errors.ts';
 import {
@@ -22,7 +23,7 @@ import type { DecoderSpec } from '../../families/spec.ts';
 /** Positions of a block. */
 export const BLOCK = 64;
 
-/** The blocks that so many positions take. */
+/** The number of blocks for this many positions. */
 export const blocksFor = (positions: number): number => Math.ceil(positions / BLOCK);
 
 /** The choices of `cacheDtype`. */
@@ -30,9 +31,9 @@ export const cacheDtypes = ['model', 'int8'] as const;
 /** How keys and values are held: in the model's dtype, or in 8 bits with a scale for each head of a token (`SamplerOptions`). */
 export type CacheDtype = (typeof cacheDtypes)[number];
 
-/** What a cache is made of. */
+/** What determines the layout of a cache. */
 export interface CacheKind {
-  /** The model's. */
+  /** The model's dtype. */
   dtype: DType;
   device: Device;
   /** `model` unless given. */
@@ -56,10 +57,13 @@ export class KvCache {
   /** Per layer, [blocks (one more on CUDA), BLOCK, kvHeads, headDim]. */
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
-  /** In 8 bits, per layer, [blocks, kvHeads, BLOCK] in bf16: a number is its code times the scale of its token's head. Else empty. */
+  /**
+   * In 8 bits: per layer, [blocks, kvHeads, BLOCK] in bf16; a value is its code times the scale of its token's head.
+   * Else empty.
+   */
   readonly keyScales: readonly Tensor[];
   readonly valueScales: readonly Tensor[];
-  /** The blocks of each slot as native code reads them, [slots (one more on CUDA), blocks of a slot at most], int32. */
+  /** The blocks of each slot as native code reads them, [slots (one more on CUDA), most blocks of a slot], int32. */
   readonly tables: Tensor;
   readonly #held: (readonly number[])[];
   #changed = true;
@@ -89,7 +93,7 @@ export class KvCache {
     return this.keyScales.length > 0;
   }
 
-  /** Everything that a block's contents lie in. */
+  /** All tensors that hold a block's contents. */
   get #contents(): readonly Tensor[] {
     return [...this.keys, ...this.values, ...this.keyScales, ...this.valueScales];
   }
@@ -115,7 +119,10 @@ export class KvCache {
     return (this.table(slot)[Math.floor(position / BLOCK)] as number) * BLOCK + (position % BLOCK);
   }
 
-  /** Brings the changed tables to the device, behind the steps that were started. Entries without a block name the spare one. */
+  /**
+   * Copies the changed tables to the device, after the steps already started. Entries without a block point to the
+   * spare one.
+   */
   upload(): void {
     if (!this.#changed) return;
     this.#changed = false;
@@ -126,7 +133,7 @@ export class KvCache {
     scope(() => this.tables.copy_(tensor(all, { shape: [rows, width] }), true));
   }
 
-  /** Copies whole blocks, each of `from` to the one of `to` at the same place in the list. */
+  /** Copies whole blocks: from[i] to to[i]. */
   copyBlocks(from: readonly number[], to: readonly number[]): void {
     if (from.length === 0) return;
     scope(() => {
@@ -145,22 +152,22 @@ export class KvCache {
   }
 }
 
-/** Spare slots and blocks. */
+/** The number of spare slots, and of spare blocks. */
 const spares = (device: Device): number => (isRecorded(device) ? 1 : 0);
 
 export function cacheBytes(spec: DecoderSpec, { blocks }: { blocks: number }, kind: CacheKind): number {
   return (blocks + spares(kind.device)) * blockBytes(spec, kind);
 }
 
-/** How many blocks a cache of so many bytes has. */
+/** How many blocks fit into this many bytes. */
 export function blocksWithin(spec: DecoderSpec, bytes: number, kind: CacheKind): number {
   return Math.floor(bytes / blockBytes(spec, kind)) - spares(kind.device);
 }
 
 /**
- * The blocks that these requests need at the same time, at most. The samples of a prompt share its full blocks if they enter
- * together, which those of a request with more samples than slots do not. With fewer slots than responses it is at most what the
- * largest ones need without sharing.
+ * The most blocks that these requests need at the same time. The samples of a prompt share its full blocks if they
+ * enter together; those of a request with more samples than slots do not. With fewer slots than responses, it is what
+ * the largest responses need without sharing.
  */
 export function blocksInFlight(
   requests: readonly { prompt: ArrayLike<number>; maxNewTokens: number; samples?: number }[],
@@ -190,9 +197,7 @@ function blockBytes({ layers, attention: { kvHeads, headDim } }: DecoderSpec, ki
   return 2 * layers * BLOCK * kvHeads * headBytes;
 }
 
-/**
- * Refuses a cache that is larger than the memory that is free, with what would fit. `held`: bytes that are freed before.
- */
+/** Refuses a cache that is larger than the free memory, and says what would fit. `held`: bytes that are freed first. */
 export function checkFits(size: CacheSize, bytes: number, device: Device, held: number): void {
   if (bytes <= held) return;
   const free = freeBytes(device) + held;
@@ -211,7 +216,7 @@ const DEFAULT_SLOTS = 128;
 const CPU_CACHE_BYTES = 256 * 2 ** 20;
 const CPU_SLOTS = 32;
 
-/** Slots of a sampler that was not given a number, for sequences of this length. */
+/** Default number of slots, for sequences of this length. */
 export function mostSlots(spec: DecoderSpec, length: number, kind: CacheKind): number {
   if (kind.device !== 'cpu') return DEFAULT_SLOTS;
   const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { blocks: blocksFor(length) }, kind));

@@ -1,4 +1,7 @@
-/** The operators of a cache in 8 bits: codes and scales against the rule worked out here, attention against that over the numbers they mean. */
+/**
+ * The operators of an 8-bit cache: codes and scales against the rule computed here, attention against attention over
+ * the decoded values.
+ */
 import { describe, expect, it } from 'vitest';
 import { aten, type DType, randn, scope, seed, type Tensor, tensor, zeros } from '../../../tensor/index.ts';
 
@@ -6,7 +9,7 @@ const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 /** The largest |a − b| relative to the largest |b|. */
 const spread = (a: Tensor, b: Tensor) => a.to('float32').sub(b).abs().max().item() / b.abs().max().item();
 
-/** Block tables, [slots, width]: the blocks of a slot lie in no order. */
+/** Block tables, [slots, width]: a slot's blocks are in no particular order. */
 const tablesOf = (slots: number, width: number) =>
   tensor(
     Int32Array.from({ length: slots * width }, (_, i) => (i * 7 + 3) % (slots * width)),
@@ -34,10 +37,10 @@ const copyOf = ({ keys, values, keyScales, valueScales }: Codes): Codes => ({
 });
 const write = ({ keys, values, keyScales, valueScales }: Codes, targets: Tensor, k: Tensor, v: Tensor) =>
   void aten('attune::cache_write_', keys, values, keyScales, valueScales, targets, k, v);
-/** What the codes mean, [blocks, block, groups, size]. */
+/** The decoded values, [blocks, block, groups, size]. */
 const numbersOf = (codes: Tensor, scales: Tensor) => codes.to('float32').mul(scales.transpose(1, 2).unsqueeze(-1));
 
-/** The smallest number from `x` on, which is not below 0, that bf16 holds. */
+/** Rounds a non-negative number up to bf16. */
 function roundedUp(x: number): number {
   const bits = new Uint32Array(new Float32Array([x]).buffer);
   bits[0] = Math.ceil((bits[0] as number) / 0x10000) * 0x10000;
@@ -67,7 +70,7 @@ describe('attune::cache_write_', () => {
           const rows = [1, 2].map((factor) => {
             const x = randn([tokens, groups, size]).mul(factor);
             x.select(0, 1).zero_();
-            x.select(0, 2).select(0, 1).select(0, 3).fill_(1000); // an outlier: the others become 0
+            x.select(0, 2).select(0, 1).select(0, 3).fill_(1000); // an outlier: the other codes become 0
             return x.to(dtype);
           }) as [Tensor, Tensor];
           const cache = emptyCache(3, block, groups, size);
@@ -85,7 +88,7 @@ describe('attune::cache_write_', () => {
                 };
                 expect(found).toEqual(expected(x.select(0, i).select(0, group).to('float32').numbers()));
               }
-          // the other positions are as they were
+          // the other positions are unchanged
           expect(cache.keyScales.numbers().filter((scale) => scale === 0)).toHaveLength((12 - tokens + 1) * groups);
         }));
 
@@ -248,7 +251,8 @@ describe('attention over a cache in 8 bits', () => {
           ...[qkv, qWeight, kWeight, 1e-6, cos, sin, interleaved, keys, values, tables],
           ...[whole(slots), whole(positions), heads, 0.3, 0, ...scales],
         );
-      // The plain operator leaves the prepared keys in its cache: written as codes, they are what the other one wrote.
+      // The plain operator leaves the prepared keys in its cache: written as codes, they equal what the other one
+      // wrote.
       const [keys, values] = [numbersOf(cache.keys, cache.keyScales), numbersOf(cache.values, cache.valueScales)];
       call('attune::decode_fused', keys, values);
       const places = whole(
@@ -268,7 +272,7 @@ describe('attention over a cache in 8 bits', () => {
         write(direct, places, k, v);
         for (const name of ['keys', 'values', 'keyScales', 'valueScales'] as const)
           expect(written[name].numbers()).toEqual(direct[name].numbers());
-        // one's own key and value are rounded, the others are the same numbers
+        // the row's own key and value are rounded, the others are the same numbers
         expect(spread(found, q)).toBeLessThan(0.1);
         expect(spread(found, q)).toBeGreaterThan(0);
       }

@@ -1,4 +1,4 @@
-/** Sampling from a cache in 8 bits: how far it is from the plain one, and that blocks carry their scales wherever they go. */
+/** Sampling from an 8-bit cache: its distance from the plain one, and that scales move with their blocks. */
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { settledTensors } from '../../../../tests/support/settled-tensors.ts';
@@ -181,7 +181,7 @@ describe('cacheDtype int8', () => {
     const together = await Promise.all(branches.map((request) => ask(sampler, request)));
     expect(sampler.promptTokens.reused).toBe(3 * system.length);
     for (const [i, request] of branches.entries()) {
-      // one after the other from the same beginning: the same to the bit
+      // one after the other from the same state: the same to the bit
       using again = createSampler(model, options);
       await ask(again, { prompt: system, maxNewTokens: 90, seed: 1 });
       expect(await ask(again, request)).toEqual(together[i]);
@@ -243,7 +243,7 @@ describe('cacheDtype int8', () => {
 
   it('leaves nothing behind, is off unless asked for, and refuses other words', async () => {
     using model = initModel({ ...SHAPE, model_type: 'qwen3' }, { seed: 1 });
-    await written(model, [{ prompt: [5, 6], maxNewTokens: 20 }]); // the model keeps what it knows of positions
+    await written(model, [{ prompt: [5, 6], maxNewTokens: 20 }]); // the model keeps its position tables
     const before = await settledTensors();
     await written(model, [{ prompt: [5, 6], maxNewTokens: 20, samples: 2 }]);
     expect(await settledTensors()).toEqual(before);

@@ -1,4 +1,4 @@
-/** Which kept sequence a prompt goes on from, and what the search costs. */
+/** Which kept sequence a prompt continues, and the cost of the search. */
 import { describe, expect, it } from 'vitest';
 import { Random } from '../../../random.ts';
 import { longestMatch, type Prefix } from './prefixes.ts';

@@ -19,7 +19,7 @@ export interface Match {
 }
 
 export class Prefixes {
-  /** In the order of use. */
+  /** In order of use, least recent first. */
   readonly #all = new Set<Prefix>();
 
   get size(): number {
@@ -49,7 +49,7 @@ export class Prefixes {
     return this.#all.delete(prefix);
   }
 
-  /** Removes and returns the least recently used prefix other than `spared`; undefined where there is none. */
+  /** Removes and returns the least recently used prefix other than `spared`; undefined if there is none. */
   evict(spared?: Prefix): Prefix | undefined {
     for (const prefix of this.#all) {
       if (prefix === spared) continue;
@@ -66,7 +66,7 @@ export const prefixLength = ({ prompt, written }: Prefix): number => prompt.leng
 const tokenAt = ({ prompt, written }: Prefix, place: number): number | undefined =>
   place < prompt.length ? prompt[place] : written[place - prompt.length];
 
-/** How many first tokens a prompt and a prefix share, at most `most`. */
+/** The length of the common beginning of a prompt and a prefix, at most `most`. */
 function sharedLength(ids: ArrayLike<number>, { prompt, written }: Prefix, most: number): number {
   const inPrompt = Math.min(most, prompt.length);
   let length = 0;
@@ -77,21 +77,21 @@ function sharedLength(ids: ArrayLike<number>, { prompt, written }: Prefix, most:
 }
 
 /**
- * The prefix that shares the most first tokens with the prompt, where these are half of it or more. The prompt's last token is
- * always left to compute.
+ * The prefix with the longest common beginning with the prompt, if that is half of the prompt or more. The prompt's
+ * last token is always left to compute.
  */
 export function longestMatch(prompt: ArrayLike<number>, weights: string, prefixes: Iterable<Prefix>): Match | null {
   let best: Match | undefined;
   let longest = 0;
   for (const prefix of prefixes) {
-    // One look rules out most of those that share a system prompt with the best one.
+    // One comparison rules out most of those that share a system prompt with the best one.
     if (prefix.weights !== weights || tokenAt(prefix, longest) !== prompt[longest]) continue;
     const length = sharedLength(prompt, prefix, Math.min(prefixLength(prefix), prompt.length - 1));
     if (length <= longest) continue;
     longest = length;
     best = { prefix, length };
   }
-  // The rest of a prompt goes through as rows of a decoding step, which costs more a token than reading a prompt afresh:
-  // a few words in common, such as a template's first ones, are not worth it.
+  // The rest of a prompt goes through as rows of a decoding step, which costs more per token than reading a prompt
+  // afresh: a few words in common, such as a template's first ones, are not worth it.
   return best !== undefined && longest >= prompt.length - longest ? best : null;
 }

@@ -1,13 +1,14 @@
 /**
- * Who holds which slots and blocks of a cache: the sequences that are being written, and finished ones that are kept as prefixes.
- * Sequences share the full blocks of what they have in common. The block that a sequence writes to is its own: a partial block
- * that somebody else holds is copied first. Where blocks run out, prefixes are given up, the least recently used first.
+ * Tracks who holds which slots and blocks of a cache: the sequences being written, and finished ones kept as prefixes.
+ * Sequences share the full blocks of what they have in common. The block that a sequence writes to is its own: a
+ * partial block that another sequence also holds is copied first. If blocks run out, prefixes are given up, the least
+ * recently used first.
  */
 import { Blocks } from './blocks.ts';
 import { BLOCK, blocksFor, type KvCache } from './cache.ts';
 import { type Prefix, Prefixes } from './prefixes.ts';
 
-/** What room has to know of a row: its slot (−1 for none), its prompt, its tokens so far and the position of the newest. */
+/** A row as Room sees it: its slot (−1 for none), its prompt, its tokens so far and the position of the newest. */
 export interface Sequence {
   slot: number;
   readonly position: number;
@@ -38,12 +39,15 @@ export class Room {
     return this.#prefixes.values();
   }
 
-  /** A sequence in its slot, as a prefix for others. */
+  /** The sequence in a slot, as a prefix for others. */
   prefixOf({ slot, request, ids }: Sequence, weights: string): Prefix {
     return { blocks: this.#cache.table(slot), prompt: request.prompt, written: ids, weights };
   }
 
-  /** Gives up prefixes, `spared` last, until so many blocks are free. Returns false, with all prefixes kept, where that is not enough. */
+  /**
+   * Gives up prefixes, `spared` last, until this many blocks are free. Returns false, with all prefixes kept, if that
+   * is not enough.
+   */
   free(count: number, spared?: Prefix): boolean {
     if (this.#blocks.free < count && this.#withoutPrefixes() < count) return false;
     while (this.#blocks.free < count) {
@@ -94,8 +98,8 @@ export class Room {
   }
 
   /**
-   * How many of these blocks a sequence can begin with: all, but for a partial one that somebody else holds too. `ending`: a
-   * prefix that is dropped before.
+   * How many of these blocks a sequence can begin with: all, except a partial one that another sequence also holds.
+   * `ending`: a prefix that is dropped first.
    */
   usable(held: readonly number[], length: number, ending?: Prefix): number {
     const last = held.at(-1);
@@ -105,8 +109,8 @@ export class Room {
   }
 
   /**
-   * Gives a row a slot that begins with the first `length` positions of `held`, blocks that the caller holds and hands over, and
-   * free blocks for the rest of what it has so far.
+   * Gives a row a slot that begins with the first `length` positions of `held`, blocks that the caller holds and hands
+   * over, and free blocks for the rest of its current positions.
    */
   begin(row: Sequence, held: readonly number[], length: number): void {
     const blocks = [...held];
@@ -122,12 +126,12 @@ export class Room {
     this.grow(row, row.position + 1);
   }
 
-  /** The blocks that a row needs for so many positions and does not have. */
+  /** How many blocks a row lacks for this many positions. */
   lacking({ slot }: Sequence, positions: number): number {
     return Math.max(0, blocksFor(positions) - this.#cache.table(slot).length);
   }
 
-  /** Gives a row the blocks for so many positions; they have to be free. */
+  /** Gives a row the blocks for this many positions; they must be free. */
   grow(row: Sequence, positions: number): void {
     const count = this.lacking(row, positions);
     if (count === 0) return;
@@ -135,7 +139,7 @@ export class Room {
     this.#cache.setTable(row.slot, [...this.#cache.table(row.slot), ...more]);
   }
 
-  /** Takes a row's slot and blocks. Its sequence is kept as a prefix where `weights` says what it was computed with. */
+  /** Takes a row's slot and blocks. Its sequence is kept as a prefix if `weights` says what it was computed with. */
   end(row: Sequence, weights: string | null): void {
     const blocks = this.#cache.table(row.slot);
     this.#cache.setTable(row.slot, []);
