@@ -1,4 +1,4 @@
-/** A resumed policy run may say what it began with, also where that was left out or has another name. */
+/** A resumed policy run accepts its original options, including defaults that were left out at first and aliases. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
