@@ -12,6 +12,6 @@ export function addToWindow(window: LoopState['window'], metrics: Readonly<Recor
   }
 }
 
-/** The means of the averaged metrics over the steps that were added. */
+/** Means over the steps in the window. */
 export const windowMeans = ({ count, sums }: LoopState['window']): Record<string, number> =>
   Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, sum / count]));
