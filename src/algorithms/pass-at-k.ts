@@ -1,6 +1,6 @@
 /**
- * The probability that at least one of k samples is right, estimated from n samples of which c are right. Unbiased;
- * Chen et al. 2021 ("Evaluating Large Language Models Trained on Code", section 2.1).
+ * The probability that at least one of k samples is right, estimated without bias from n samples of which c are right
+ * (Chen et al. 2021, "Evaluating Large Language Models Trained on Code", section 2.1).
  *
  *   pass@k = 1 − C(n − c, k)/C(n, k) = 1 − Π_{i=n−c+1..n} (1 − k/i)
  */
@@ -15,7 +15,7 @@ export function passAtK(n: number, correct: number, k: number): number {
   return 1 - allWrong;
 }
 
-/** pass@k averaged over prompts; each prompt is the list of its samples' correctness. */
+/** pass@k averaged over prompts. Each prompt is the list of its samples' correctness. */
 export function meanPassAtK(prompts: readonly (readonly boolean[])[], k: number): number {
   const each = prompts.map((samples) => passAtK(samples.length, samples.filter(Boolean).length, k));
   return each.reduce((sum, value) => sum + value, 0) / Math.max(1, each.length);
