@@ -30,7 +30,6 @@ export class AgentThreadLost extends EnvironmentError {
   }
 }
 
-/** Runs an episode of an agent. */
 export type AgentRunner = (episode: AgentEpisode) => Promise<AgentResult>;
 
 /** An agent that is ready to run. Its problems are drawn like those of environments. A run plays a whole episode. */

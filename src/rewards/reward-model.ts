@@ -46,7 +46,7 @@ export interface RewardModelOptions {
 export interface ModelScoreOptions extends ScoreOptions {
   /**
    * The most tokens in one forward pass, after which other work may run. Applies if the model has no `tokenBudget` of
-   * its own. For long texts it is twice the longest.
+   * its own. Long texts raise it to twice the longest.
    */
   tokenBudget?: number;
 }
@@ -221,8 +221,8 @@ function adapterTask(folder: string): string | undefined {
 }
 
 /**
- * A single text needs whatever it needs. Room for two lets responses to one long prompt share it, instead of reading it
- * again for each.
+ * The budget grows to hold a long text. Twice its length lets responses to one long prompt share the prompt, instead of
+ * reading it again for each.
  */
 function budgetFor(texts: readonly ReadText[], { tokenBudget }: ModelScoreOptions): number | undefined {
   return tokenBudget && texts.reduce((most, { ids }) => Math.max(most, 2 * ids.length), tokenBudget);

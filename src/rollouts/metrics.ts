@@ -81,7 +81,7 @@ function cutMassOf(sampled: readonly Rollout[]): Record<string, number> {
   return cut.length === 0 ? {} : { cut_mass: meanOf(cut) };
 }
 
-/** Names of the same metrics in other libraries. They are logged besides ours. */
+/** Names of the same metrics in other libraries. They are logged alongside ours. */
 export const otherNames: Readonly<Record<string, string>> = {
   reward: 'reward_mean',
   kl: 'kl_div',

@@ -30,7 +30,7 @@ export interface Rollout extends PromptedResponse {
    * conversations lie end to end in `ids`, and `starts` says where each begins.
    */
   episode?: EpisodeRecord;
-  /** Ended with EOS instead of being cut off at maxNewTokens. */
+  /** Ended by itself instead of being cut off at maxNewTokens. */
   ended: boolean;
   /** Log-probs of the response's tokens over the whole vocabulary, under the weights that sampled them. */
   lpOld: Float32Array;

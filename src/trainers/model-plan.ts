@@ -136,7 +136,7 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   };
 }
 
-/** A --tokenizer given besides a model must be the model's own or derived from it. */
+/** A --tokenizer given in addition to the model must be the model's own or derived from it. */
 async function checkOtherTokenizer(config: ModelConfig, model: Model, progress?: Progress): Promise<void> {
   if (config.tokenizer === undefined || config.fromConfig !== undefined) return;
   const tokenizer = await loadTokenizer(config, progress);

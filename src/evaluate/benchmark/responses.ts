@@ -11,7 +11,7 @@ import { type Answered, type AskingOptions, type Outcome, type Player, type Writ
 import { QuestionWriter } from './prompts.ts';
 import { voteScores } from './votes.ts';
 
-/** A response's text without its thinking, and whether it ended with EOS. */
+/** A response's text without its thinking, and whether it ended by itself. */
 interface Response {
   text: string;
   whole: string;

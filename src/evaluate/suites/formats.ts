@@ -17,7 +17,6 @@ export const formats: readonly AnyFormat[] = [ifeval, hellaswag, arc, mmlu, choi
 /** The names of the formats. */
 export const formatNames = formats.map(({ name }) => name) as [string, ...string[]];
 
-/** The format of this name. */
 export function formatNamed(name: string): AnyFormat {
   const found = formats.find((format) => format.name === name);
   if (found !== undefined) return found;

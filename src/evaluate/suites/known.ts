@@ -2,7 +2,6 @@
 
 /** The location of a well-known set, and how it is usually asked. */
 export interface KnownSuite {
-  /** Its repository. */
   repo: string;
   format: string;
   subset?: string;

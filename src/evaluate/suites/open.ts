@@ -52,7 +52,6 @@ export interface Suite {
   known?: KnownSuite;
 }
 
-/** Opens a suite. */
 export async function openSuite(spec: DatasetSpec, options: SuiteOptions = {}): Promise<Suite> {
   const { limit, seed = 42, progress } = options;
   const known = typeof spec === 'string' && !existsSync(spec) ? knownSuite(spec) : undefined;

@@ -28,7 +28,6 @@ export function withRules<S extends ConfigSchema>(schema: S, own: readonly Unrea
   return schema;
 }
 
-/** The rules of a schema. */
 export const unreadRules = (schema: ConfigSchema): readonly UnreadRule<never>[] => rules.get(schema) ?? [];
 
 /** Rules of another schema for the options that both share. `asOther` converts this config to the other's. */

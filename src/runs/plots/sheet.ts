@@ -33,7 +33,6 @@ export function documentsOf(charts: readonly Chart[]): string[] {
   return drawings.map((drawing) => documentOf(width.size, height.size, placed(drawing, width.before, height.before)));
 }
 
-/** The document of a sheet. */
 export function sheetOf({ title, subtitle, columns, charts }: Sheet): string {
   const drawings = charts.map((chart) => new Drawing(chart));
   const shown = Math.max(1, Math.min(columns, charts.length));

@@ -39,7 +39,7 @@ export interface StoredTurn {
 export interface RolloutFacts {
   /** The prompt's task. */
   task?: string;
-  /** Ended with EOS instead of being cut off at the length limit. */
+  /** Ended by itself instead of being cut off at the length limit. */
   ended: boolean;
   lengthTokens: number;
 }

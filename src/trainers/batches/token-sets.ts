@@ -39,7 +39,7 @@ export async function tokenSets<S extends Shape>(
   };
 }
 
-/** Reports dropped rows right away, before training hides them. */
+/** Reports dropped rows before training, instead of leaving them to be discovered in the result. */
 function tellLeftOut(store: TokenStore, { name, tally }: Dataset<Shape>, progress?: Progress, part = ''): void {
   const text = leftOutText(store.tally);
   if (text === undefined) return;

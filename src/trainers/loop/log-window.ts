@@ -4,7 +4,6 @@ import type { LoopState } from './state.ts';
 const isAveraged = (name: string) =>
   name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
 
-/** Adds the metrics of one step. */
 export function addToWindow(window: LoopState['window'], metrics: Readonly<Record<string, number>>): void {
   window.count++;
   for (const [name, value] of Object.entries(metrics)) {

@@ -1,4 +1,4 @@
-/** Gathers sharded weights (--shard full) for everything besides the update. */
+/** Gathers sharded weights (--shard full) for everything except updates. */
 import type { TrainTask } from './task.ts';
 
 /**

@@ -13,7 +13,7 @@ export interface Sample {
   step: number;
   prompt: string;
   response: string;
-  /** Whether it ended with EOS, not at the token limit. */
+  /** Ended by itself instead of being cut off at the token limit. */
   ended: boolean;
 }
 
