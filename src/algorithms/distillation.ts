@@ -20,7 +20,7 @@ export interface DistillationOptions {
 }
 
 /**
- * Σ over the trained tokens ÷ the step's number of them. All tensors are [n] over these tokens. `lp` needs a gradient
+ * Σ over the trained tokens ÷ the step's number of them; all tensors are [n] over these tokens. `lp` needs a gradient
  * if α is below 1.
  */
 export function distillationLoss(

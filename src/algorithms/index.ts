@@ -83,13 +83,13 @@ function adopt<Value extends { name: string }>(into: Map<string, Value>, own: re
   return value.name;
 }
 
-/** Finds a policy algorithm by name or alias. An unknown name throws a UserError that suggests the nearest one. */
+/** Finds a policy algorithm by name or alias; an unknown name throws a UserError that suggests the nearest one. */
 export function policyAlgorithm(name: string): PolicyAlgorithm {
   return findByName([...policyAlgorithms, ...given.algorithms.values()], name, 'policy algorithm');
 }
 
 /**
- * Finds a preference loss by name or alias (`sigmoid`, `kto_pair`). An unknown name throws a UserError that suggests
+ * Finds a preference loss by name or alias (`sigmoid`, `kto_pair`); an unknown name throws a UserError that suggests
  * the nearest one.
  */
 export function preferenceLoss(name: string): PreferenceLoss {

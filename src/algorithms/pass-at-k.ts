@@ -15,7 +15,7 @@ export function passAtK(n: number, correct: number, k: number): number {
   return 1 - allWrong;
 }
 
-/** pass@k averaged over prompts. Each prompt is the list of its samples' correctness. */
+/** pass@k averaged over prompts; each prompt is the list of its samples' correctness. */
 export function meanPassAtK(prompts: readonly (readonly boolean[])[], k: number): number {
   const each = prompts.map((samples) => passAtK(samples.length, samples.filter(Boolean).length, k));
   return each.reduce((sum, value) => sum + value, 0) / Math.max(1, each.length);

@@ -21,7 +21,7 @@ export interface AgentEpisode extends Omit<AgentRunOptions, 'problem'> {
   key: string;
 }
 
-/** The agents' thread ended by itself. Any episode that was not waiting for an answer may be the cause. */
+/** The agents' thread ended by itself; any episode that was not waiting for an answer may be the cause. */
 export class AgentThreadLost extends EnvironmentError {
   override name = 'AgentThreadLost';
 

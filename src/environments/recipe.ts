@@ -46,7 +46,7 @@ export interface OpenedPart {
   weight: number;
 }
 
-/** Which problems are drawn. `difficultyOf`: one difficulty of one environment. */
+/** Which problems are drawn; `difficultyOf`: one difficulty of one environment. */
 export interface ProblemOptions extends DrawOptions {
   difficultyOf?: (name: string) => number;
   signal?: AbortSignal;
@@ -112,7 +112,7 @@ export const environmentFiles = (text: string, kind: ModuleKind = 'environment')
 export const openEnvironments = (text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> =>
   openRecipe(text, 'environment', options);
 
-/** Opens the agents of a text. Their problems are drawn like those of environments. */
+/** Opens the agents of a text; their problems are drawn like those of environments. */
 export const openAgents = (text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> =>
   openRecipe(text, 'agent', options);
 

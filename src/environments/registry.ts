@@ -30,7 +30,7 @@ export function useEnvironment(own: Environment): string {
   return name;
 }
 
-/** Finds an environment by name. An unknown name throws a UserError that suggests the nearest one. */
+/** Finds an environment by name; an unknown name throws a UserError that suggests the nearest one. */
 export function environment(name: string): Environment {
   const found = allEnvironments.find((each) => each.name === name) ?? given.get(name);
   if (found !== undefined) return found;

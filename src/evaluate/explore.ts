@@ -40,7 +40,7 @@ const sampleCount = 3;
 const openingCount = 10;
 const encodeChunk = 512;
 
-/** Statistics and biases of a dataset. With `outputDir`, also writes a plot and a JSON file. */
+/** Statistics and biases of a dataset; with `outputDir`, also writes a plot and a JSON file. */
 export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): Promise<Exploration> {
   checkNames('explore', options, [...datasetOptionNames, ...ownOptions]);
   const { tokenizer, maxLength = 2048, outputDir, progress, ...source } = options;

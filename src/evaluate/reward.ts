@@ -91,7 +91,7 @@ const optionNames: Record<keyof RewardEvaluationOptions, true> = {
 const shapes: Record<RewardType, Shape> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 
-/** Evaluates a reward model on labelled examples. `decided` has the individual decisions. */
+/** Evaluates a reward model on labelled examples; `decided` has the individual decisions. */
 export async function evaluateReward(
   options: RewardEvaluationOptions,
 ): Promise<RewardEvaluation & { readonly decided: Decisions }> {

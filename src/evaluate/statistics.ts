@@ -70,7 +70,7 @@ export interface PairedTest {
   mcnemar?: { only_first: number; only_second: number; p: number };
 }
 
-/** Compares two models question by question. `weights` as in `figureOf`. */
+/** Compares two models question by question; `weights` as in `figureOf`. */
 export function pairedTest(
   first: readonly number[],
   second: readonly number[],
@@ -102,7 +102,7 @@ export function pairedTest(
 }
 
 /**
- * The exact McNemar test (1947). If the models are equally good, each of the b + c questions that only one model gets
+ * The exact McNemar test (1947): if two models are equally good, each of the b + c questions that only one model gets
  * right is equally likely to be the first's or the second's: p = min(1, 2 P(X ≤ min(b, c))), X ~ Binomial(b + c, ½).
  */
 export function mcnemarExact(onlyFirst: number, onlySecond: number): number {

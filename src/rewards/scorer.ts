@@ -47,7 +47,7 @@ export interface RewardParts {
   parts: Record<string, number[]>;
 }
 
-/** Total and parts of any scorer. A scorer without parts is its own only part. */
+/** Total and parts of any scorer; a scorer without parts is its own only part. */
 export async function scoreParts(
   scorer: RewardScorer,
   items: readonly RewardItem[],

@@ -4,7 +4,7 @@
  */
 import type { Aggregation } from '../aggregation.ts';
 
-/** The options of all policy algorithms. Each algorithm reads those in its `defaults`. */
+/** The options of all policy algorithms; each algorithm reads those in its `defaults`. */
 export interface PolicyOptions {
   /** Weight of the KL to the reference: β in losses, klCoef in rewards. */
   klCoef: number;

@@ -17,7 +17,7 @@ import { withDefaults } from '../options.ts';
 import type { Segments } from '../segments.ts';
 import { commonOptions, klInLossOptions, neutralOptions, type PolicyOptions, rewardOptions } from './options.ts';
 
-/** The packed response tokens of one micro-batch. Every tensor is [n]. */
+/** The packed response tokens of one micro-batch; every tensor is [n]. */
 export interface PolicyBatch {
   /** log πθ of the sampled tokens at the sampling temperature, with gradient. */
   lp: Tensor;
@@ -91,7 +91,7 @@ type Definition = Pick<PolicyAlgorithm, 'name' | 'summary' | 'paper' | 'advantag
 };
 
 /**
- * Makes a policy algorithm from its token term, advantage, aggregation and place of the KL. Pass it to `trainPolicy` as
+ * Makes a policy algorithm from its token term, advantage, aggregation and place of the KL; pass it to `trainPolicy` as
  * `algorithm`.
  */
 export function definePolicyAlgorithm({ terms, ...definition }: Definition): PolicyAlgorithm {
@@ -130,7 +130,7 @@ function checkWord(algorithm: string, field: string, word: string, known: readon
   );
 }
 
-/** The algorithm's default options with your changes. An option that it does not read throws a UserError. */
+/** The algorithm's default options with your changes; an option that it does not read throws a UserError. */
 export function policyOptions(algorithm: PolicyAlgorithm, changes: Partial<PolicyOptions> = {}): PolicyOptions {
   return withDefaults(algorithm.name, neutralOptions, algorithm.defaults, changes);
 }

@@ -15,7 +15,7 @@ import type { LossResult, Metrics } from '../metrics.ts';
 import { withDefaults } from '../options.ts';
 import { segmentSum, segmentsOf } from '../segments.ts';
 
-/** The responses of one side, chosen or rejected. Every tensor is [responses]. */
+/** The responses of one side, chosen or rejected; every tensor is [responses]. */
 export interface Side {
   /** Σ lp over the response, with gradient. */
   lp: Tensor;
@@ -48,7 +48,7 @@ export interface PreferenceTotals {
   baseline?: Baseline;
 }
 
-/** The options of all preference losses. Each loss reads those in its `defaults`. */
+/** The options of all preference losses; each loss reads those in its `defaults`. */
 export interface PreferenceOptions {
   beta: number;
   labelSmoothing: number;
@@ -85,7 +85,7 @@ export interface PreferenceLoss {
   readonly loss: (batch: PreferenceBatch, options: PreferenceOptions, totals: PreferenceTotals) => LossResult;
 }
 
-/** A response's score. The implicit reward is β times it. */
+/** A response's score; the implicit reward is β times it. */
 export type Score = (side: Side, options: PreferenceOptions) => Tensor;
 
 /** d = Σ lp − Σ lpRef: a response's log-ratio to the reference. */
@@ -114,7 +114,7 @@ type Definition = Pick<PreferenceLoss, 'name' | 'summary' | 'paper' | 'baseline'
   terms: (input: PairTerms) => Tensor | readonly Tensor[];
 };
 
-/** Makes a preference loss from the terms of a pair. Pass it to `trainPreference` as `loss`. */
+/** Makes a preference loss from the terms of a pair; pass it to `trainPreference` as `loss`. */
 export function definePreferenceLoss({ terms, score = logRatio, ...definition }: Definition): PreferenceLoss {
   checkArguments('definePreferenceLoss', { terms, ...definition }, { name: filledText, terms: call }, [
     'name',
@@ -143,7 +143,7 @@ export function definePreferenceLoss({ terms, score = logRatio, ...definition }:
   };
 }
 
-/** The loss's default options with your changes. An option that it does not read throws a UserError. */
+/** The loss's default options with your changes; an option that it does not read throws a UserError. */
 export function preferenceOptions(
   algorithm: PreferenceLoss,
   changes: Partial<PreferenceOptions> = {},
@@ -158,7 +158,7 @@ export function preferenceOptions(
   return options;
 }
 
-/** A micro-batch from packed token log-probs [n]. `chosen` and `rejected` list the sequences of each side. */
+/** A micro-batch from packed token log-probs [n]; `chosen` and `rejected` list the sequences of each side. */
 export function preferenceBatch(input: {
   lp: Tensor;
   lpRef?: Tensor;

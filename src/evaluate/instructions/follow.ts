@@ -34,7 +34,7 @@ export const isCheckable = ({ id, settings }: Instruction): boolean =>
 export const describeUndecidable = ({ id, settings }: Instruction): string =>
   id === byLanguage && typeof settings.language === 'string' ? `${id} ${settings.language}` : id;
 
-/** For each instruction, whether the response follows it. An empty response follows none. */
+/** For each instruction, whether the response follows it; an empty response follows none. */
 export function followed(
   instructions: readonly Instruction[],
   response: string,

@@ -67,7 +67,7 @@ export const knownRankedSuites: readonly string[] = Object.keys(known);
 
 const itemsAtOnce = 64;
 
-/** Scores every response of a ranked set. `scored` has the items with their scores. */
+/** Scores every response of a ranked set; `scored` has the items with their scores. */
 export async function evaluateRewardSuite(
   options: RewardSuiteOptions,
 ): Promise<RewardSuiteResults & { readonly scored: readonly ScoredItem[] }> {

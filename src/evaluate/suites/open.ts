@@ -52,6 +52,7 @@ export interface Suite {
   known?: KnownSuite;
 }
 
+/** Opens a suite of questions. */
 export async function openSuite(spec: DatasetSpec, options: SuiteOptions = {}): Promise<Suite> {
   const { limit, seed = 42, progress } = options;
   const known = typeof spec === 'string' && !existsSync(spec) ? knownSuite(spec) : undefined;

@@ -70,7 +70,7 @@ export type PolicyStep = StepOf<
 >;
 
 /**
- * Trains a policy by online RL. `algorithm`, `task`, `env` and `agent` are each a string or an object of your own, from
+ * Trains a policy by online RL; `algorithm`, `task`, `env` and `agent` are each a string or an object of your own, from
  * `definePolicyAlgorithm`, `defineTask`, `defineEnvironment` or `defineAgent`. A resumed run needs the same objects
  * again.
  */

@@ -42,7 +42,7 @@ export interface PreferenceTrainerOptions extends TrainerOptions {
 /** A step of preference training. */
 export type PreferenceStep = StepOf<'accuracy' | 'margin', 'loss' | 'accuracy' | 'margin'>;
 
-/** Trains a policy on preferences. `loss` is a name or your own loss (`definePreferenceLoss`). */
+/** Trains a policy on preferences; `loss` is a name or your own loss (`definePreferenceLoss`). */
 export function trainPreference(
   input: Omit<ProgramConfig<PreferenceConfigInput>, 'loss'> & { loss?: string | PreferenceLoss },
   options: PreferenceTrainerOptions = {},

@@ -27,7 +27,7 @@ import { type RewardConfig, rewardSchema } from './config.ts';
 import { referenceScores, rewardEvaluation } from './evaluation.ts';
 import { writeRewardReport } from './report.ts';
 
-/** The options of `trainReward`. Datasets may be rows in memory. */
+/** The options of `trainReward`; datasets may be rows in memory. */
 export type RewardInput = ProgramConfig<z.input<typeof rewardSchema>>;
 
 /** A step of reward model training. */

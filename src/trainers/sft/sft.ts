@@ -136,7 +136,7 @@ export const sftSchema = withRules(shape, [
 
 /** The options of `trainSft`, with defaults filled in. */
 export type SftConfig = z.output<typeof sftSchema>;
-/** The options of `trainSft`. Datasets may be rows in memory. */
+/** The options of `trainSft`; datasets may be rows in memory. */
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
 /** The metrics of its evaluations. */

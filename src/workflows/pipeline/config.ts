@@ -174,7 +174,7 @@ export interface PipelineOverrides {
   outputDir?: string;
 }
 
-/** Reads and checks a pipeline from a file or an object. The command line's options take precedence. */
+/** Reads and checks a pipeline from a file or an object; the command line's options take precedence. */
 export function readPipeline(
   file: string | Record<string, unknown>,
   overrides: PipelineOverrides = {},
