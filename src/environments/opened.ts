@@ -1,6 +1,4 @@
-/**
- * An environment that is ready to play, whoever wrote it: its episodes are checked, limited in time, and ended once.
- */
+/** An environment that is ready to play. Its episodes are checked, limited in time, and ended exactly once. */
 import { Random } from '../random.ts';
 import type { Message } from '../text/index.ts';
 import { messageOf } from '../threads/messages.ts';

@@ -23,9 +23,7 @@ export function pairwiseAccuracy(groups: readonly (readonly GradedScore[])[]): n
   return pairs === 0 ? undefined : won / pairs;
 }
 
-/**
- * The area under the ROC curve: `pairwiseAccuracy` over all responses as one group, from ranks (Mann and Whitney 1947).
- */
+/** Area under the ROC curve: `pairwiseAccuracy` of all responses as one group, by ranks (Mann and Whitney 1947). */
 export function areaUnderCurve(scores: readonly GradedScore[]): number | undefined {
   const sorted = [...scores].sort((a, b) => a.score - b.score);
   const positives = sorted.filter(({ correct }) => correct).length;

@@ -67,9 +67,7 @@ export function rewardNotes(model: Model, name: string, task?: string): RewardNo
   return notes;
 }
 
-/**
- * Whether another library trained it: one number per sequence, in a sequence classifier's config or a PEFT adapter's.
- */
+/** Whether another library trained it: a sequence classifier, or a PEFT adapter of one, with a single output. */
 function isForeign(model: Model, task: string | undefined): boolean {
   if (model.head?.outputs !== 1) return false;
   if (task !== undefined) return task === 'SEQ_CLS';

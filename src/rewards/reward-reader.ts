@@ -112,9 +112,7 @@ export class RewardReader {
   }
 }
 
-/**
- * If whole texts are tokenised at once, the prompt is the tokens that all texts of its responses share at the start.
- */
+/** If whole texts are tokenised at once, the prompt is what the texts of all its responses have in common. */
 function withPromptLengths(sequences: readonly ReadText[], items: readonly RewardItem[]): ReadText[] {
   const prompts = items.map(({ prompt }) => JSON.stringify(prompt));
   const groups = Map.groupBy(sequences.keys(), (i) => prompts[i]);

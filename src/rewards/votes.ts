@@ -20,9 +20,7 @@ export interface Vote {
 
 export const tiesFile = (path: string) => path.replace(/(\.jsonl)?$/, '.ties.jsonl');
 
-/**
- * Two equal responses are a tie, whatever the vote: the pair teaches nothing, and the winning model would be random.
- */
+/** Equal responses are a tie, whatever the vote: the pair teaches nothing, and its winner would be random. */
 export const isSame = ([first, second]: Vote['responses']): boolean => first === second;
 
 /** The voter's name. A user id without a name, as in containers, is named by its number. */

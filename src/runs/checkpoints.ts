@@ -285,9 +285,7 @@ export function pruneCheckpoints(folder: string, limit: number | undefined, keep
   return doomed.map((entry) => entry.path);
 }
 
-/**
- * Sets aside the checkpoints after a step. A run resumed at that step takes the later steps again, perhaps differently.
- */
+/** Sets aside checkpoints after a step: a run resumed there takes later steps again, perhaps differently. */
 export function supersedeAfter(folder: string, step: number): string[] {
   return listCheckpoints(folder)
     .filter((entry) => entry.step > step)

@@ -64,9 +64,7 @@ export interface RunOptions extends Pick<FolderChoice, 'outputDir' | 'runName' |
   curves?: boolean;
   /** Continues in an existing run folder after this step. */
   resume?: { run: string; step: number };
-  /**
-   * The same command may have been started before. A run that it left without a checkpoint starts over (start-over.ts).
-   */
+  /** The command may have run before. A run that it left without a checkpoint starts over (start-over.ts). */
   isAgain?: boolean;
 }
 

@@ -1,6 +1,4 @@
-/**
- * A resumed run continues from its own weights. Its adapters, and a KL to its start, have no meaning for another model.
- */
+/** A resumed run must keep its model: adapters, and a KL to the start, have no meaning for another one. */
 import { isSameModel } from '../hub/place.ts';
 import { quoted } from '../shell.ts';
 import type { FoundCheckpoint } from './checkpoints.ts';

@@ -1,6 +1,4 @@
-/**
- * A resumed run continues in its own folder, rollout database and TensorBoard folder. Another place or name is refused.
- */
+/** A resumed run keeps its folder, rollout database and TensorBoard folder. Another place or name is refused. */
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { quoted } from '../shell.ts';

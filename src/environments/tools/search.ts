@@ -1,6 +1,4 @@
-/**
- * A question over a small set of facts: `<search>Ada</search>` returns facts, `<answer>Rome</answer>` ends the episode.
- */
+/** A question over a few facts: `<search>Ada</search>` returns facts, `<answer>Rome</answer>` ends the episode. */
 import type { Random } from '../../random.ts';
 import { defineEnvironment } from '../parts/environment.ts';
 import { firstTag, said } from '../parts/tags.ts';

@@ -49,9 +49,7 @@ const listed = (row: Row, chosen: readonly string[], rejected: readonly string[]
   right: [...chosen.map(() => true), ...rejected.map(() => false)],
 });
 
-/**
- * The best response by index (`best`, `best_index`, `label`), or by the highest of `scores`, where ties are all right.
- */
+/** The best response by index (`best`, `best_index`, `label`), or by the highest of `scores` (ties: all right). */
 function bestOfK(row: Row): RankedItem {
   const { responses: given, scores } = row;
   if (!Array.isArray(given) || given.length < 2) throw new RowProblem('"responses" must be a list of two or more');

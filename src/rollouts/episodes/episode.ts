@@ -20,9 +20,7 @@ import {
   transcriptOf,
 } from '../rollout.ts';
 
-/**
- * The longest observation stored after the policy's last turn. Whole files in every episode would fill memory and disk.
- */
+/** The longest observation stored after the last turn: whole files in every episode would fill memory and disk. */
 const mostUnread = 10_000;
 
 /** The settings that all episodes share. */

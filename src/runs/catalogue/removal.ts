@@ -24,9 +24,7 @@ export interface Doomed {
 }
 
 export interface RemovalRules {
-  /**
-   * Keeps the run and this many of its newest step snapshots. With 0, one is still kept if the run needs it to resume.
-   */
+  /** Keeps the run and its newest step snapshots, this many; with 0, the one that it needs to resume, if any. */
   keepLast?: number;
   /** Keeps the run, best_model, and the snapshot of the best step, or the newest if no best step is known. */
   keepBest?: boolean;

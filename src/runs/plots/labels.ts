@@ -1,4 +1,4 @@
-/** Shared by all kinds of charts: titles and legends. */
+/** Shared by all kinds of charts: titles, sizes, legends and groups. */
 import type { Chart } from './chart.ts';
 import { colorsOf } from './tokens.ts';
 

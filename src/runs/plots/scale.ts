@@ -139,9 +139,7 @@ const scientific = (value: number, decimals: number) =>
 const grouped = (digits: string) =>
   minus(digits.replace(/^(-?\d+)/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ',')));
 
-/**
- * A number with three significant digits: 0.123, 1,234, 2.5M, 8e-7. Whole numbers below a million are written in full.
- */
+/** Formats with three significant digits: 0.123, 2.5M, 8e-7. Whole numbers below a million are in full: 1,234. */
 export function short(value: number): string {
   const size = Math.abs(value);
   if (value === 0) return '0';

@@ -8,9 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
 
-/**
- * Copies a rollout database, even while it is being written. Does nothing if there is none or both paths are the same.
- */
+/** Copies a rollout database, even one being written. Does nothing if there is none or the paths are the same. */
 export function copyRollouts(from: string, to: string): void {
   if (!existsSync(from)) return;
   if (existsSync(to)) {

@@ -36,10 +36,7 @@ interface Waiting {
 /** Pending batches before `add` waits: enough to hide a slow disk, few enough to bound memory. */
 const defaultQueueLimit = 64;
 
-/**
- * The thread of a closed store, kept for the next one, because starting a thread takes longer than a short run's
- * writes.
- */
+/** The thread of a closed store, kept for the next: starting one takes longer than all writes of a short run. */
 let idle: Worker | undefined;
 
 function takeThread(): Worker {
@@ -349,9 +346,7 @@ export class RolloutReader implements Disposable {
   }
 }
 
-/**
- * SQLite's codes if it cannot create a log: CANTOPEN on a read-only disk, READONLY_DIRECTORY in another user's folder.
- */
+/** SQLite cannot create a log: CANTOPEN on a read-only disk, READONLY_DIRECTORY in another user's folder. */
 const noLog = [14, 1544];
 
 /**

@@ -29,9 +29,7 @@ export async function checkPlace({ path, task }: PlannedPlace, options: PlaceOpt
   checkUnfinished(path, await takePlace(path, task, options), task, undefined);
 }
 
-/**
- * Moves a task to its checkpoint's position in the data, which must be the same data. Returns the rest of the state.
- */
+/** Moves a task to its checkpoint's position in the data, which must be unchanged. Returns the other state. */
 export async function takePlace(path: string, task: PlacedTask, options: PlaceOptions): Promise<LoopState> {
   const state = readState(path);
   const lacks = (kept: string | undefined, now: string | undefined) => kept === undefined && now !== undefined;

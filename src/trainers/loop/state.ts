@@ -25,9 +25,7 @@ export interface LoopState {
   evaluationDue: boolean;
   /** Sums for the next logged row (`logSteps`). */
   window: { count: number; sums: Record<string, number> };
-  /**
-   * Set if an exception occurred between two updates of one step. The weights are then ahead of the rest of the state.
-   */
+  /** Set after an exception between two updates of a step: the weights are ahead of the rest of the state. */
   inexact?: boolean;
   /** The loss of the first step. `diverging` counts the latest consecutive steps that look diverged. */
   firstLoss?: number;

@@ -90,9 +90,7 @@ export interface TrainTask {
   /** Saves more tensors that the next step depends on, such as an updated reference. Called for checkpoints only. */
   saveExtras?(folder: string): void | Promise<void>;
   loadExtras?(folder: string): void | Promise<void>;
-  /**
-   * The data position and everything else that decides the next step, as JSON. Called at every step, so keep it small.
-   */
+  /** The data position and all else that decides the next step, as JSON. Called every step, so keep it small. */
   state(): unknown;
   restore(state: unknown): void | Promise<void>;
 }
@@ -136,7 +134,7 @@ export interface LoopOptions {
   schedule?: Omit<ScheduleOptions, 'totalSteps'>;
   /** 0 = off. */
   maxGradNorm?: number;
-  /** Steps between evaluations; 0 or −1 = never. */
+  /** Steps between evaluations, checkpoints and logged rows; 0 or −1 = never. */
   evalSteps?: number;
   saveSteps?: number;
   logSteps?: number;

@@ -1,6 +1,4 @@
-/**
- * Stopped and resumed policy runs: each evaluation happens once, and the remaining prompts decide the number of steps.
- */
+/** Stopped and resumed policy runs: each evaluation happens once, and the prompts left decide the number of steps. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

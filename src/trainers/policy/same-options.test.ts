@@ -1,4 +1,4 @@
-/** A resumed policy run accepts its original options, including defaults that were left out at first and aliases. */
+/** A resumed policy run accepts its original values, also if they were defaults or are now given under an alias. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -233,9 +233,7 @@ export class PolicyTask implements TrainTask {
     );
   }
 
-  /**
-   * For each rollout the log-probs under reference and teacher, the values and, if needed, the trainer's own log-probs.
-   */
+  /** Log-probs of each rollout under reference and teacher, values and, if needed, the trainer's own log-probs. */
   #measure = (part: readonly Rollout[]): Partial<Rollout>[] => this.#startMeasuring([part]).read();
 
   /** Starts measuring several micro-batches; `read` waits for the results. */
@@ -328,8 +326,7 @@ export class PolicyTask implements TrainTask {
       if (options.targetKl > 0 && (metrics.old_kl ?? 0) > options.targetKl) break;
     }
     const seconds = (performance.now() - started) / 1000;
-    // The loop averages the metrics of the updates. The mean KL is needed here, where withOtherNames gives it a second
-    // name.
+    // The loop averages the updates' metrics. The mean KL is needed earlier: withOtherNames gives it a second name.
     const kl: Record<string, number> = kls.length === 0 ? {} : { kl: meanOf(kls) };
     return { updates, train_seconds: seconds, train_tokens_per_second: tokens / seconds, ...first, ...kl };
   }
@@ -388,10 +385,7 @@ export class PolicyTask implements TrainTask {
   }
 }
 
-/**
- * The number of pieces in which a rank measures its rollouts early. Pieces below the least number of tokens use the
- * device badly.
- */
+/** The pieces in which a rank measures its rollouts early. Those with fewer tokens would use the device badly. */
 const earlyPieces = 4;
 const leastTokens = 512;
 

@@ -12,7 +12,7 @@ export interface ReferenceConfig {
   refModelUpdateFreq?: number;
 }
 
-/** With adapters the moving reference is the policy's own adapter, so no other model can be updated. */
+/** With adapters a moving reference is a copy of the policy's own adapters, so it cannot be another model. */
 export function checkMoving(
   { refModel, refQuantType, refModelUpdateFreq }: Omit<ReferenceConfig, 'model'>,
   adapters: boolean,

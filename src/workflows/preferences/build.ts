@@ -57,9 +57,7 @@ export type BuildPreferencesInput<Kind extends RowKind = 'pairs'> = Omit<
   'kind'
 > & { kind?: Kind };
 
-/**
- * Samples responses to prompts, has them judged, and writes training data to a file. Throws if no prompt gives a pair.
- */
+/** Samples and judges responses to prompts, and writes training data to a file. Throws if no prompt gives a pair. */
 export async function buildPreferences<Kind extends RowKind = 'pairs'>(
   given: BuildPreferencesInput<Kind>,
   options: BuildPreferencesOptions = {},

@@ -16,9 +16,7 @@ export interface TokenDivergence {
 /** The most logits in memory at once. */
 const CHUNK = 2 ** 24;
 
-/**
- * The final hidden states at the positions that predict response tokens. `tokens` are the positions of those tokens.
- */
+/** The final hidden states that predict the response tokens. `tokens` are the positions of those tokens. */
 export function predictingRows(
   model: Model,
   responses: readonly PromptedResponse[],
