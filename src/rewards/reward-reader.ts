@@ -112,7 +112,7 @@ export class RewardReader {
   }
 }
 
-/** If whole texts are tokenised at once, the prompt is what the texts of all its responses have in common. */
+/** If whole texts are tokenised at once, the prompt is the common beginning of its responses' texts. */
 function withPromptLengths(sequences: readonly ReadText[], items: readonly RewardItem[]): ReadText[] {
   const prompts = items.map(({ prompt }) => JSON.stringify(prompt));
   const groups = Map.groupBy(sequences.keys(), (i) => prompts[i]);
