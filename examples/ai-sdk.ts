@@ -1,5 +1,5 @@
 /**
- * The AI SDK against `attune serve`: text, a stream, and an object of a schema.
+ * The AI SDK against `attune serve`: text, a stream, and an object that follows a schema.
  *
  *     npm run attune -- serve models/tiny
  *     npm run example -- ai-sdk [--url http://127.0.0.1:8000/v1] [--model tiny]

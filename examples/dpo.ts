@@ -1,11 +1,11 @@
 /**
- * DPO (Rafailov et al. 2023) from scratch, on attune's public API: no sampling and no reward model, only pairs, the policy and
- * a frozen copy of it.
+ * DPO (Rafailov et al. 2023) from scratch, on attune's public API. It needs no sampling and no reward model, only
+ * pairs, the policy and a frozen copy of it.
  *
  *     npm run example -- dpo [--model models/tiny] [--tasks spell_backward:1] [--pairs 800] [--out dpo.png]
  *
- * The pairs are worked solutions of small problems, one right and one with a slip. It prints how often the policy prefers the
- * right one on held-out pairs, before and after, and draws the loss.
+ * The pairs are worked solutions of small problems, one right and one with a slip. It prints the accuracy on held-out
+ * pairs before and after training, and draws the loss.
  */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -46,7 +46,7 @@ async function pairsOf(part: 'train' | 'test', count: number) {
 await using train = await pairsOf('train', Number(flags.pairs));
 await using test = await pairsOf('test', 100);
 
-/** A batch holds the chosen responses of all pairs, then the rejected ones. */
+/** A batch: the chosen responses of all pairs, then the rejected ones. */
 interface Pairs {
   responses: PromptedResponse[];
   /** Σ log π of each response under the reference. */
@@ -60,7 +60,7 @@ async function* batches(store: typeof train, order: 'shuffled' | 'sequential'): 
   }
 }
 
-/** −log σ(β(d_w − d_l)), where d = log π(y|x) − log π_ref(y|x); the mean over the batch's pairs. */
+/** One gradient step on −log σ(β(d_w − d_l)), averaged over the batch's pairs, with d = log π(y|x) − log π_ref(y|x). */
 function update({ responses, lpRef }: Pairs): number {
   const { decoder } = policy;
   const loss = scope(() => {
@@ -81,7 +81,7 @@ function update({ responses, lpRef }: Pairs): number {
   return loss;
 }
 
-/** How often the policy has moved towards the chosen response more than towards the rejected one: the implicit reward's accuracy. */
+/** The implicit reward's accuracy: the share of pairs whose log-ratio d is larger for the chosen response. */
 async function accuracy(): Promise<number> {
   let [right, all] = [0, 0];
   for await (const { responses, lpRef } of batches(test, 'sequential')) {

@@ -1,10 +1,12 @@
 /**
- * GRPO (Shao et al. 2024) from scratch, on attune's public API: sample a group of responses to each prompt, reward them,
- * standardise the rewards within the group, and move the policy along the clipped surrogate, held near its start by a KL term.
+ * GRPO (Shao et al. 2024) from scratch, on attune's public API. It samples a group of responses to each prompt, rewards
+ * them, standardises the rewards within the group, and updates the policy on the clipped surrogate with a KL term to
+ * its start.
  *
  *     npm run example -- grpo [--model models/tiny] [--task spell_backward:1] [--steps 60] [--out grpo.png]
  *
- * It trains the tiny chat model to spell words backward, prints held-out accuracy before and after, and draws the curve.
+ * It trains the tiny chat model to spell words backward, prints held-out accuracy before and after, and draws the
+ * curve.
  */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -36,7 +38,7 @@ const problems = mixture(flags.task);
 const chat = new ChatFormat(tokenizer);
 
 interface Rollout extends PromptedResponse {
-  /** log π of each token of the response, as it was sampled. */
+  /** log π of each response token under the policy that sampled it. */
   lpOld: Float32Array;
   lpRef: number[];
   reward: number;
@@ -45,7 +47,7 @@ interface Rollout extends PromptedResponse {
 
 const encode = (problem: Example) => tokenizer.encode(chat.prompt([{ role: 'user', content: problem.prompt }]));
 
-/** Asks the policy; each answer gets 1 where the task's verifier finds it right. */
+/** Samples responses. The reward is 1 if the task's verifier accepts the answer. */
 async function sample(asked: readonly Example[], samples: number, temperature: number, seed: number) {
   const prompts = asked.map(encode);
   const groups = await sampler.generate(
@@ -69,14 +71,14 @@ async function sample(asked: readonly Example[], samples: number, temperature: n
   });
 }
 
-/** A_i = (R_i − mean) / std over the group; 0 where all are alike. */
+/** A_i = (R_i − mean) / std over the group; 0 if all rewards are equal. */
 function standardise(group: Rollout[]): void {
   const mean = group.reduce((sum, { reward }) => sum + reward, 0) / group.length;
   const variance = group.reduce((sum, { reward }) => sum + (reward - mean) ** 2, 0) / (group.length - 1);
   for (const rollout of group) rollout.advantage = (rollout.reward - mean) / (Math.sqrt(variance) + 1e-8);
 }
 
-/** Log-probs of the responses' tokens under the frozen start. */
+/** Log-probs of the response tokens under the frozen initial policy. */
 function addReference(rollouts: Rollout[]): void {
   const { decoder } = reference;
   const all = scope(() =>

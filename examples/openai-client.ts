@@ -1,5 +1,5 @@
 /**
- * OpenAI's own client against `attune serve`: models, a chat, a stream, JSON of a schema, and an error.
+ * OpenAI's own client against `attune serve`: models, a chat, a stream, JSON that follows a schema, and an error.
  *
  *     npm run attune -- serve models/tiny
  *     npm run example -- openai-client [--url http://127.0.0.1:8000/v1]
@@ -8,7 +8,7 @@ import { parseArgs } from 'node:util';
 import OpenAI from 'openai';
 
 const { values } = parseArgs({ options: { url: { type: 'string', default: 'http://127.0.0.1:8000/v1' } } });
-// The server asks for a key only where it was started with --api-key-env; the client wants one in any case.
+// The server asks for a key only if it was started with --api-key-env. The client always wants one.
 const client = new OpenAI({ baseURL: values.url, apiKey: process.env.ATTUNE_API_KEY ?? 'none' });
 
 const [model] = (await client.models.list()).data.map(({ id }) => id);
@@ -30,7 +30,7 @@ const stream = await client.chat.completions.create({
 for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '');
 process.stdout.write('\n');
 
-// Whatever the model would have liked to say: only tokens that keep to the schema can be drawn.
+// Constrained decoding: only tokens that keep to the schema can be sampled.
 const schema = {
   type: 'object',
   properties: { word: { type: 'string', maxLength: 8 }, letters: { type: 'integer' } },

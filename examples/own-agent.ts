@@ -1,5 +1,6 @@
 /**
- * An agent of one's own, which calls the policy as any client calls a model: a sorting problem, and a second call that checks the first.
+ * Your own agent, which calls the policy through OpenAI's API: a sorting problem, and a second call that checks the
+ * first.
  *
  *     npm run example -- own-agent [--steps 20]
  */

@@ -1,5 +1,5 @@
 /**
- * An environment of one's own: a sorting problem with three tries, of which the first is worth most.
+ * Your own environment: a sorting problem with three tries, of which the first earns most.
  *
  *     npm run example -- own-environment [--steps 20]
  */

@@ -1,5 +1,6 @@
 /**
- * A policy loss of one's own: the best of each group is imitated, the rest is ignored (a form of RAFT, Dong et al. 2023).
+ * Your own policy loss: imitates the best response of each group and ignores the rest (a form of RAFT, Dong et al.
+ * 2023).
  *
  *     npm run example -- own-policy-loss [--steps 20]
  */

@@ -1,5 +1,5 @@
 /**
- * A preference loss of one's own: the exponential loss of boosting on DPO's margin, instead of the logistic one.
+ * Your own preference loss: the exponential loss of boosting on DPO's margin, instead of the logistic one.
  *
  *     npm run example -- own-preference-loss [--steps 20]
  */

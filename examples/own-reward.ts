@@ -1,5 +1,5 @@
 /**
- * A reward of one's own: right answers are worth 1, and every ten tokens cost a little, so that the policy learns to be brief.
+ * Your own reward: right answers earn 1, and length costs a little, so that the policy learns to be brief.
  *
  *     npm run example -- own-reward [--steps 20]
  */

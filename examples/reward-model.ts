@@ -1,11 +1,11 @@
 /**
- * A reward model (Bradley–Terry on pairs) from scratch, on attune's public API: a language model with a scalar head, trained so
- * that the chosen response of each pair scores higher.
+ * A reward model (Bradley–Terry on pairs) from scratch, on attune's public API: a language model with a scalar head,
+ * trained so that the chosen response of each pair scores higher.
  *
  *     npm run example -- reward-model [--model models/tiny] [--tasks number_sorting:1] [--pairs 1600] [--save ./my-reward-model]
  *
- * It prints the accuracy on held-out pairs before and after, and draws the loss. What `--save` writes is a reward model like any
- * other: `attune score --checkpoint ./my-reward-model` reads it.
+ * It prints the accuracy on held-out pairs before and after training, and draws the loss. `--save` writes an ordinary
+ * reward model, which `attune score --checkpoint ./my-reward-model` reads.
  */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -42,7 +42,10 @@ async function pairsOf(part: 'train' | 'test', count: number) {
 await using train = await pairsOf('train', Number(flags.pairs));
 await using test = await pairsOf('test', 200);
 
-/** −log σ(r_w − r_l), the mean over the batch's pairs; the score is the head's output at each response's last token. */
+/**
+ * One gradient step on −log σ(r_w − r_l), averaged over the batch's pairs. The score r is the head's output at a
+ * response's last token.
+ */
 function update(batch: Batch): number {
   const { decoder } = model;
   const loss = scope(() => {

@@ -1,5 +1,5 @@
 /**
- * Advantages of whole responses, on the host in doubles (R = one reward per response, a group = one prompt's
+ * Advantages of whole responses, computed on the host in doubles (R = one reward per response, a group = one prompt's
  * responses).
  *
  * | none          | R                                                                              |
@@ -10,8 +10,8 @@
  * | max-rl        | (b − b̄)/b̄ for binary b, 0 where b̄ = 0                                         |
  * | one           | 1: the log-likelihood of the responses that are kept (Dong et al. 2023)        |
  *
- * Rewards that are all equal give exactly 0 everywhere but in `none` and `one`. Token-wise advantages are in gae.ts (`gae`) and
- * policy/advantages.ts (`teacher`).
+ * Except in `none` and `one`, equal rewards give advantages of exactly 0. Token-wise advantages are in gae.ts (`gae`)
+ * and policy/advantages.ts (`teacher`).
  */
 import { suggestion, UserError } from '../errors.ts';
 
@@ -75,7 +75,7 @@ const ofGroup: Record<Exclude<ResponseAdvantage, 'none' | 'one'>, (rewards: read
   },
 };
 
-/** (x − mean)/(std + 1e-8). Exactly 0 where all values are equal, and for a single value. */
+/** (x − mean)/(std + 1e-8). Exactly 0 if all values are equal, and for a single value. */
 export function standardised(values: readonly number[]): number[] {
   const std = stdOf(values);
   return centred(values).map((value) => value / (std + 1e-8));
@@ -87,7 +87,7 @@ function centred(values: readonly number[]): number[] {
 }
 
 /**
- * The arithmetic mean; 0 of an empty list. It sums differences from the first value, so that the mean of equal numbers
+ * The arithmetic mean; 0 for an empty list. It sums differences from the first value, so that the mean of equal numbers
  * is exactly that number.
  */
 export function meanOf(values: ArrayLike<number>): number {
@@ -118,7 +118,7 @@ export function membersOf(groups: ArrayLike<number>): number[][] {
   return [...members.values()];
 }
 
-/** The share of groups whose rewards are all equal. They give no gradient. */
+/** The share of groups whose rewards are all equal, which give no gradient. */
 export function zeroSpreadShare(rewards: ArrayLike<number>, groups: ArrayLike<number>): number {
   const all = membersOf(groups);
   const flat = all.filter((group) => group.every((i) => rewards[i] === rewards[group[0] as number]));

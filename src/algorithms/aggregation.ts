@@ -1,14 +1,15 @@
 /**
- * How token terms become one number. The denominators are those of the whole optimizer step, so the parts that
- * micro-batches and ranks return add up to the step's value, and their gradients to the step's gradient.
+ * How token terms are averaged into one number. Denominators cover the whole optimizer step, so the shares of
+ * micro-batches and ranks add up to the step's value, and their gradients to the step's gradient.
  *
  * | token    | Σ over response tokens ÷ response tokens              |
  * | sequence | mean over sequences of each sequence's token mean     |
  * | constant | Σ over response tokens ÷ (sequences × maxNewTokens)   |
  * | sum      | Σ over response tokens ÷ sequences                    |
  *
- * `token` is DAPO's (Yu et al. 2025), `sequence` GRPO's (Shao et al. 2024), `constant` Dr. GRPO's (Liu et al. 2025). `sum`
- * is the policy-gradient theorem's own: log π of a response is the sum of its tokens' (Williams 1992; Ahmadian et al. 2024).
+ * `token` is DAPO's (Yu et al. 2025), `sequence` GRPO's (Shao et al. 2024), `constant` Dr. GRPO's (Liu et al. 2025).
+ * `sum` is that of the policy-gradient theorem: log π of a response is the sum over its tokens (Williams 1992; Ahmadian
+ * et al. 2024).
  */
 import { AttuneError } from '../errors.ts';
 import type { Tensor } from '../tensor/index.ts';
@@ -16,16 +17,16 @@ import { repeatOverTokens, type Segments } from './segments.ts';
 
 /** The names of the aggregations. */
 export const aggregations = ['token', 'sequence', 'constant', 'sum'] as const;
-/** How the terms of all tokens become one number; src/algorithms/aggregation.ts gives the formulas. */
+/** How token terms are averaged; src/algorithms/aggregation.ts gives the formulas. */
 export type Aggregation = (typeof aggregations)[number];
 
 /** The denominators of a policy step, counted once over all its micro-batches and ranks. */
 export interface StepTotals {
-  /** Response tokens. */
+  /** Number of response tokens. */
   tokens: number;
-  /** Responses. */
+  /** Number of responses. */
   sequences: number;
-  /** The most tokens that a response may have. */
+  /** The largest allowed response length. */
   maxNewTokens: number;
 }
 
@@ -50,7 +51,7 @@ export function aggregate(terms: Tensor, kind: Aggregation, segments: Segments, 
   }
 }
 
-/** Σ values ÷ a count of the whole step. */
+/** Σ values ÷ a count over the whole step. */
 export function share(values: Tensor, total: number, what: string): Tensor {
   if (!(total > 0))
     throw new AttuneError(`The step's number of ${what} is ${total}; count it over the whole step before the losses.`);

@@ -1,4 +1,7 @@
-/** What the tests of losses share: gradients two ways, random numbers that are the same everywhere, close lists. */
+/**
+ * Shared by the tests of losses: gradients by autograd and by differences, reproducible random numbers, comparison of
+ * lists.
+ */
 import { expect } from 'vitest';
 import { scope, type Tensor, tensor } from '../tensor/index.ts';
 

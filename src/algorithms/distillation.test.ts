@@ -22,7 +22,7 @@ describe('distillation on given text', () => {
     expect(of(0.25, 1).loss).toBeCloseTo((0.75 * 2.8 + 0.25 * 1.8) / 6, 14);
     const soft = of(0.25, 2);
     expect(soft.loss).toBeCloseTo((0.75 * 2.8 + 0.25 * 4 * 1.8) / 6, 14);
-    // what is measured has no weights
+    // metrics are not weighted by α
     expect([soft.teacher_kl, soft.nll]).toEqual([teacherAlone.teacher_kl, teacherAlone.nll]);
   });
 

@@ -1,24 +1,28 @@
 /**
- * Distillation on given text: the teacher's distribution at every trained token in place of, or beside, the text's own token.
+ * Distillation on given text: at every trained token the target is the teacher's distribution, the text's own token, or
+ * a mixture.
  *
  *   loss = (1 − α)·NLL + α·T²·KL(teacher‖student)
  *
- * Both distributions of the KL are softmax(logits / T). Its gradient falls as 1/T² when T grows; times T² the two terms keep
- * their shares (Hinton et al. 2015, section 2).
+ * Both distributions in the KL are softmax(logits / T). The KL's gradient shrinks as 1/T², so the factor T² keeps the
+ * balance of the two terms (Hinton et al. 2015, section 2).
  */
 import { scope, type Tensor } from '../tensor/index.ts';
 import { share } from './aggregation.ts';
 import type { LossResult, Metrics } from './metrics.ts';
 
-/** How text and teacher are weighed. */
+/** The balance of text and teacher. */
 export interface DistillationOptions {
   /** α: 1 learns from the teacher alone, 0 from the text alone. */
   share: number;
-  /** T of the KL; the NLL is always that of the model itself. */
+  /** T of the KL. The NLL is always at temperature 1. */
   temperature: number;
 }
 
-/** Σ over the trained tokens ÷ the step's; all tensors [n] hold those tokens only. `lp` needs a gradient where α is below 1. */
+/**
+ * Σ over the trained tokens ÷ the step's number of them; all tensors are [n] over these tokens. `lp` needs a gradient
+ * if α is below 1.
+ */
 export function distillationLoss(
   { kl, lp, entropy }: { kl: Tensor; lp: Tensor; entropy?: Tensor },
   { share: alpha, temperature }: DistillationOptions,

@@ -16,27 +16,27 @@ export interface GaeInput {
   lengths: ArrayLike<number>;
   /** V per token, under the weights that sampled. */
   values: ArrayLike<number>;
-  /** lpOld − lpRef per token, where the KL is part of the reward. */
+  /** lpOld − lpRef per token, if the KL is part of the reward. */
   k1?: ArrayLike<number>;
 }
 
-/** γ, λ, the weight of the KL in the reward, and whether advantages are whitened. */
+/** γ, λ, the KL's weight in the reward, and whether advantages are whitened. */
 export interface GaeOptions {
   gamma: number;
   lambda: number;
   klCoef: number;
-  /** Scales the step's advantages to mean 0 and standard deviation 1; returns are not scaled. */
+  /** Scales the step's advantages to mean 0 and standard deviation 1. Returns are not scaled. */
   whiten: boolean;
 }
 
 /** One advantage and one return per response token, packed. */
 export interface TokenAdvantages {
   advantages: Float64Array;
-  /** The target of the value head: A + Vold, before whitening. */
+  /** The value head's target, A + Vold, before whitening. */
   returns: Float64Array;
 }
 
-/** Numbers of another length would give advantages of NaN, or of other tokens. */
+/** Arrays of other lengths would give NaN, or the advantages of other tokens. */
 function checkLengths({ rewards, lengths, values, k1 = values }: GaeInput): void {
   if (rewards.length !== lengths.length)
     throw new UserError(`gae: ${rewards.length} rewards for ${lengths.length} responses.`);

@@ -4,7 +4,7 @@
  *     import { policyAlgorithm, policyOptions, segmentsOf, stepTotals } from 'attune/algorithms';
  *
  *     const algorithm = policyAlgorithm('grpo');
- *     const totals = stepTotals(lengths, 512);                          // of the whole optimizer step
+ *     const totals = stepTotals(lengths, 512);                          // over the whole optimizer step
  *     const { loss } = algorithm.loss({ lp, lpOld, lpRef, advantages, segments }, policyOptions(algorithm), totals);
  */
 import { UserError } from '../errors.ts';
@@ -62,7 +62,7 @@ export const preferenceLosses: readonly PreferenceLoss[] = [
   apoDown,
 ];
 
-/** Algorithms and losses that a program registered in this process. */
+/** Algorithms and losses that the program registered. */
 const given = { algorithms: new Map<string, PolicyAlgorithm>(), losses: new Map<string, PreferenceLoss>() };
 
 /** Registers a policy algorithm of your own for this process and returns its name. */
@@ -83,14 +83,14 @@ function adopt<Value extends { name: string }>(into: Map<string, Value>, own: re
   return value.name;
 }
 
-/** Finds a policy algorithm by name or alias; an unknown name is a UserError that suggests the nearest one. */
+/** Finds a policy algorithm by name or alias; an unknown name throws a UserError that suggests the nearest one. */
 export function policyAlgorithm(name: string): PolicyAlgorithm {
   return findByName([...policyAlgorithms, ...given.algorithms.values()], name, 'policy algorithm');
 }
 
 /**
- * Finds a preference loss by name or alias (`sigmoid`, `kto_pair`); an unknown name is a UserError that suggests the
- * nearest one.
+ * Finds a preference loss by name or alias (`sigmoid`, `kto_pair`); an unknown name throws a UserError that suggests
+ * the nearest one.
  */
 export function preferenceLoss(name: string): PreferenceLoss {
   return findByName([...preferenceLosses, ...given.losses.values()], name, 'preference loss');

@@ -34,7 +34,7 @@ describe('KL estimates', () => {
   });
 
   it('k3 keeps its digits where the two almost agree', () => {
-    // ℓ = 2⁻¹³: exp(−ℓ) + ℓ − 1 in f32 would be off by a tenth of its value and more
+    // ℓ = 2⁻¹³: computed directly in f32, exp(−ℓ) + ℓ − 1 would be off by a tenth or more
     const value = scope(() => klTerms('k3', tensor([-1 + 2 ** -13]), tensor([-1])).item());
     const exact = 2 ** -27 - 2 ** -39 / 6;
     expect(Math.abs(value / exact - 1)).toBeLessThan(0.01);
@@ -59,7 +59,7 @@ describe('KL estimates', () => {
     pull('k1').forEach((value) => {
       expect(value).toBeCloseTo(0, 14);
     });
-    // k3's is that of the reversed KL(πref‖πθ): p − ref, the known price of its low variance
+    // k3's gradient is that of the reversed KL(πref‖πθ), p − ref: the known price of its low variance
     pull('k3').forEach((value, i) => {
       expect(value).toBeCloseTo((policy[i] as number) - (reference[i] as number), 12);
     });

@@ -1,19 +1,19 @@
 /**
  * Estimates of KL(πθ‖πref) from one sampled token, with ℓ = lp − lpRef (Schulman, "Approximating KL Divergence", 2020).
  *
- *   k1 = ℓ        unbiased, noisy; what goes into rewards
+ *   k1 = ℓ        unbiased, noisy; used in rewards
  *   k2 = ℓ²/2     biased, never negative
- *   k3 = e^{−ℓ} + ℓ − 1   unbiased, never negative; what goes into losses
+ *   k3 = e^{−ℓ} + ℓ − 1   unbiased, never negative; used in losses
  *
- * k1 has no place in a loss: E[∇ lp] = 0, so it would add only noise. In a loss the
- * gradient of k2 is that of KL(πθ‖πref), and the gradient of k3 is that of KL(πref‖πθ).
+ * k1 is useless in a loss: E[∇ lp] = 0, so it would add only noise. In a loss the gradient of k2 is that of
+ * KL(πθ‖πref), and the gradient of k3 is that of KL(πref‖πθ).
  */
 import type { Tensor } from '../tensor/index.ts';
 
-/** Which estimate of the KL divergence is taken; src/algorithms/kl.ts gives the formulas. */
+/** An estimate of the KL divergence; src/algorithms/kl.ts gives the formulas. */
 export type KlEstimator = 'k1' | 'k2' | 'k3';
 
-/** The chosen KL estimate of every sampled token. */
+/** The chosen KL estimate at every sampled token. */
 export function klTerms(kind: KlEstimator, lp: Tensor, lpRef: Tensor): Tensor {
   const l = lp.sub(lpRef);
   switch (kind) {

@@ -1,4 +1,4 @@
-/** The logistic loss of Bradley and Terry's model, which DPO and reward models share. */
+/** The logistic loss of the Bradley–Terry model, used by DPO and reward models. */
 import type { Tensor } from '../tensor/index.ts';
 
 /** −(1−ε)·logσ(z) − ε·logσ(−z), where ε is the probability that a label is flipped. */

@@ -1,7 +1,7 @@
 /**
- * Metrics of a micro-batch stay on the device as detached scalars, and are read back once per update. Losses divide by
- * the denominators of the whole step, so a metric is its micro-batch's share of a mean, or a count, and is summed over
- * micro-batches. A metric whose name ends in `_max` is a maximum and is combined as one.
+ * Metrics of a micro-batch stay on the device as detached scalars, and are read once per update. Losses divide by the
+ * denominators of the whole step. A metric is therefore a micro-batch's share of a mean, or a count, and micro-batches
+ * are summed. A metric whose name ends in `_max` is a maximum and combines as one.
  *
  *     const parts = microBatches.map((batch) => algorithm.loss(batch, options, totals));
  *     combineMetrics(parts.map((part) => part.metrics)).kl
@@ -13,7 +13,7 @@ export type Metrics = Record<string, Tensor>;
 
 /** A micro-batch's loss and metrics. */
 export interface LossResult {
-  /** This micro-batch's share of the step's loss; call backward on each and let the gradients add up. */
+  /** This micro-batch's share of the step's loss. Call backward on each; the gradients add up. */
   loss: Tensor;
   metrics: Metrics;
 }
@@ -23,7 +23,7 @@ export class MetricSums {
   readonly #numbers: Record<string, number> = Object.create(null); // a metric may be called "constructor"
   readonly #tensors = new Map<string, Tensor>();
 
-  /** The tensors remain the caller's. */
+  /** The caller still owns the tensors. */
   add(metrics: Readonly<Record<string, number | Tensor>>): void {
     scope(() =>
       noGrad(() => {
@@ -35,17 +35,20 @@ export class MetricSums {
     );
   }
 
-  /** A sum so far, as it is held: reading a tensor would wait for the device. */
+  /** The sum so far, as it is stored: reading a tensor would wait for the device. */
   get(name: string): number | Tensor | undefined {
     return this.#tensors.get(name) ?? this.#numbers[name];
   }
 
-  /** The combined metrics; frees what was gathered. */
+  /** The combined metrics. Frees the sums. */
   read(): Record<string, number> {
     return this.startReading()();
   }
 
-  /** The same in two: the device puts the sums together now, and the function that is returned, called once, waits for them. */
+  /**
+   * `read` in two stages: combines the sums on the device now, and returns a function that waits for them. Call that
+   * once.
+   */
   startReading(): () => Record<string, number> {
     const names = [...this.#tensors.keys()];
     const tensors = [...this.#tensors.values()];
@@ -82,7 +85,7 @@ export class MetricSums {
 }
 
 /**
- * The step's metrics from those of its micro-batches. Over several ranks: sum the results, and take the largest of each
+ * The step's metrics from those of its micro-batches. With several ranks, sum the results and take the largest of each
  * `_max`.
  */
 export function combineMetrics(parts: readonly Metrics[]): Record<string, number> {
@@ -91,7 +94,7 @@ export function combineMetrics(parts: readonly Metrics[]): Record<string, number
   return sums.read();
 }
 
-/** The mean of each metric over the rows that have it, such as the updates of a step or the steps of a logged row. */
+/** The mean of each metric over the rows that have it, such as a step's updates or a logged row's steps. */
 export function meanMetrics(rows: readonly Record<string, number>[]): Record<string, number> {
   const sums = new Map<string, { sum: number; count: number }>();
   for (const row of rows) {
@@ -104,8 +107,8 @@ export function meanMetrics(rows: readonly Record<string, number>[]): Record<str
 }
 
 /**
- * Accuracies as the exact quotients that they are: right decisions (a tie is half of one) by all decisions of the step.
- * The shares of micro-batches are rounded to float32, so that their sum may read 1.00000003.
+ * Accuracies as exact quotients: right decisions (a tie counts half) over all decisions of the step. The shares of
+ * micro-batches are rounded to float32, so their sum could read 1.00000003.
  */
 export function exactAccuracies(
   metrics: Readonly<Record<string, number>>,
@@ -118,7 +121,7 @@ export function exactAccuracies(
   );
 }
 
-/** Whether a metric is combined by its maximum and not by its sum: its name ends in `_max`. */
+/** Whether a metric combines by maximum instead of sum: its name ends in `_max`. */
 export function isMaximum(name: string): boolean {
   return name.endsWith('_max');
 }

@@ -1,6 +1,5 @@
 /**
- * An algorithm's options: its defaults with the caller's changes. An option that the algorithm does not read is
- * refused.
+ * An algorithm's options: its defaults with the caller's changes. Options that the algorithm does not read are refused.
  */
 import { suggestion, UserError } from '../errors.ts';
 
@@ -26,7 +25,7 @@ export function withDefaults<Options extends object>(
   return { ...neutral, ...defaults, ...given };
 }
 
-/** An option's name as it is typed: `klCoef` is --kl-coef. */
+/** An option's name as typed: `klCoef` is --kl-coef. */
 const optionName = (name: string) => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 
 /** Finds by name or alias; `_` counts as `-`, and case does not matter. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { meanPassAtK, passAtK } from './pass-at-k.ts';
 
-/** The share of all k-subsets of n samples that hold a right one, counted one by one. */
+/** The share of all k-subsets of n samples that contain a right one, by enumeration. */
 function byCounting(n: number, correct: number, k: number): number {
   let hits = 0;
   let all = 0;

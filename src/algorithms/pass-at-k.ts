@@ -1,6 +1,6 @@
 /**
- * The probability that at least one of k samples is right, estimated from n samples of which c are right. Unbiased;
- * Chen et al. 2021 ("Evaluating Large Language Models Trained on Code", section 2.1).
+ * The probability that at least one of k samples is right, estimated without bias from n samples of which c are right
+ * (Chen et al. 2021, "Evaluating Large Language Models Trained on Code", section 2.1).
  *
  *   pass@k = 1 − C(n − c, k)/C(n, k) = 1 − Π_{i=n−c+1..n} (1 − k/i)
  */

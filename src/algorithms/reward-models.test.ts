@@ -5,7 +5,7 @@ import { combineMetrics } from './metrics.ts';
 import { outcomeRewardLoss, preferenceRewardLoss, processRewardLoss } from './reward-models.ts';
 import { segmentsOf } from './segments.ts';
 
-// The numbers named PyTorch's are from torch 2.13's logsigmoid, binary_cross_entropy_with_logits and cross_entropy.
+// The values marked as PyTorch's come from torch 2.13's logsigmoid, binary_cross_entropy_with_logits and cross_entropy.
 const nls = (x: number) => -Math.log(sigmoid(x));
 
 describe('preference reward loss', () => {

@@ -1,6 +1,6 @@
 /**
- * Losses of reward models: preference (Bradley–Terry), outcome (ORM), process (PRM). All divide by the whole step's
- * counts.
+ * Losses of reward models: preference (Bradley–Terry), outcome (ORM), process (PRM). All divide by counts over the
+ * whole step.
  */
 import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 import { share } from './aggregation.ts';
@@ -44,17 +44,17 @@ export function preferenceRewardLoss(
   });
 }
 
-/** The denominators of an outcome reward model's step. */
+/** The denominators of a step of an outcome reward model. */
 export interface OutcomeTotals {
-  /** Response tokens of the step. */
+  /** Number of response tokens in the step. */
   tokens: number;
-  /** Correct and wrong responses of the step. */
+  /** Number of correct and of wrong responses in the step. */
   correct: number;
   incorrect: number;
 }
 
 /**
- * Binary cross-entropy on every response token against the response's correctness (Cobbe et al. 2021). `logits` [n] are
+ * Binary cross-entropy of every response token against the response's correctness (Cobbe et al. 2021). `logits` [n] are
  * packed, `correct` [responses] is 0 or 1.
  */
 export function outcomeRewardLoss(
@@ -82,7 +82,7 @@ export function outcomeRewardLoss(
   });
 }
 
-// log(1 + e^x) by logσ, which neither overflows nor loses small values
+// log(1 + e^x) through logσ, which does not overflow and keeps small values
 function softplus(x: Tensor): Tensor {
   return x.neg().logSigmoid().neg();
 }

@@ -1,9 +1,9 @@
-/** Changes to rewards, and which responses are kept, before advantages are computed. */
+/** Changes rewards, and selects responses, before advantages are computed. */
 import { membersOf } from './advantages.ts';
 
 /**
- * Soft overlong punishment (DAPO, Yu et al. 2025, eq. 13), added to R: 0 up to L − C tokens, then falling
- * linearly to −1 at L. L is the longest response allowed, C the length of the ramp.
+ * Soft overlong punishment (DAPO, Yu et al. 2025, eq. 13), added to R: 0 up to L − C tokens, then linear down to −1 at
+ * L. L is the longest response allowed, C the length of the ramp.
  */
 export function overlongPenalty(lengthTokens: number, maxTokens: number, rampTokens: number): number {
   const over = lengthTokens - (maxTokens - rampTokens);
@@ -11,14 +11,14 @@ export function overlongPenalty(lengthTokens: number, maxTokens: number, rampTok
   return over >= rampTokens ? -1 : -over / rampTokens;
 }
 
-/** Subtracts the penalty from the reward of a response that was cut at maxNewTokens and did not end by itself. */
+/** Subtracts the penalty from the reward of a response that was cut off at maxNewTokens. */
 export function withEosPenalty(reward: number, endedProperly: boolean, penalty: number): number {
   return endedProperly ? reward : reward - penalty;
 }
 
 /**
- * DAPO's dynamic sampling: true for the responses of groups with both right and wrong responses. In other groups every
- * advantage is 0, and they are dropped.
+ * DAPO's dynamic sampling: true for responses of groups with both right and wrong responses. Other groups are dropped,
+ * because their advantages are 0.
  */
 export function inMixedGroup(correct: ArrayLike<number | boolean>, groups: ArrayLike<number>): boolean[] {
   const kept = new Array<boolean>(groups.length).fill(false);
@@ -31,8 +31,8 @@ export function inMixedGroup(correct: ArrayLike<number | boolean>, groups: Array
 }
 
 /**
- * RAFT's choice (Dong et al. 2023): true for the response with the highest reward of each group, the first of several. A group
- * whose rewards are all equal has no best response.
+ * RAFT's selection (Dong et al. 2023): true for the response with the highest reward of each group, the first if
+ * several tie. A group with equal rewards has no best response.
  */
 export function bestOfGroup(rewards: ArrayLike<number>, groups: ArrayLike<number>): boolean[] {
   const kept = new Array<boolean>(groups.length).fill(false);

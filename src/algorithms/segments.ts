@@ -1,5 +1,5 @@
 /**
- * Which response a packed token belongs to. All per-token tensors of a micro-batch are [n]: the response tokens of its
+ * Maps packed tokens to their responses. All per-token tensors of a micro-batch are [n]: the response tokens of its
  * sequences one after another, without padding.
  *
  *     const segments = segmentsOf([3, 5], lp);      // two responses, of 3 and 5 tokens
@@ -18,9 +18,7 @@ export interface Segments {
   readonly tokens: number;
 }
 
-/**
- * Segments from the number of tokens of each response; dtype and device are those of `like`, for example the log-probs.
- */
+/** Segments from the token count of each response, with dtype and device of `like`, for example the log-probs. */
 export function segmentsOf(lengths: ArrayLike<number>, like: { dtype: DType; device: Device }): Segments {
   let tokens = 0;
   for (let i = 0; i < lengths.length; i++) {

@@ -1,4 +1,4 @@
-/** An agent that is ready to run: one of a program, or of a module. */
+/** An agent that is ready to run, from the program or from a module. */
 import { messageOf } from '../threads/messages.ts';
 import { ThreadEnded } from '../threads/module-thread.ts';
 import { untilAborted } from '../threads/time-limit.ts';
@@ -15,13 +15,13 @@ import {
 import { type Environment, EnvironmentError } from './parts/environment.ts';
 import type { Step } from './parts/step.ts';
 
-/** Which episode to run, and the address at which the policy answers. */
+/** The episode to run, and the address at which the policy answers. */
 export interface AgentEpisode extends Omit<AgentRunOptions, 'problem'> {
-  /** What the problem was when it was drawn. */
+  /** The problem's key when it was drawn. */
   key: string;
 }
 
-/** The agents' thread ended by itself; an episode that was not waiting for an answer may be the cause. */
+/** The agents' thread ended by itself; any episode that was not waiting for an answer may be the cause. */
 export class AgentThreadLost extends EnvironmentError {
   override name = 'AgentThreadLost';
 
@@ -30,10 +30,9 @@ export class AgentThreadLost extends EnvironmentError {
   }
 }
 
-/** Runs an episode of an agent. */
 export type AgentRunner = (episode: AgentEpisode) => Promise<AgentResult>;
 
-/** An agent that is ready to run. Its problems are drawn like those of environments; a run plays a whole episode. */
+/** An agent that is ready to run. Its problems are drawn like those of environments. A run plays a whole episode. */
 export class OpenAgent extends OpenEnvironment {
   readonly #run: AgentRunner;
 
@@ -43,8 +42,8 @@ export class OpenAgent extends OpenEnvironment {
   }
 
   /**
-   * The checked result of an episode. Whoever runs it sees to the time that it takes, by its signal. Throws ThreadEnded where its
-   * thread was ended by others: it may be run again.
+   * The checked result of an episode. The caller limits the time through its signal. Throws ThreadEnded if another
+   * episode ended the thread, in which case it may run again.
    */
   async run(episode: AgentEpisode): Promise<Step> {
     const { seed, difficulty, signal } = episode;
@@ -64,16 +63,16 @@ export class OpenAgent extends OpenEnvironment {
   }
 }
 
-/** An agent of a program's own, which runs in the program's thread. */
+/** A program's own agent, which runs in the program's thread. */
 export const openAgent = (agent: Agent, options: OpenOptions): OpenAgent =>
   new OpenAgent(problemsOf(agent), (episode) => runAgent(agent, episode), options);
 
-/** Runs an episode where the agent is. */
+/** Runs an episode in the agent's own thread. */
 export async function runAgent(agent: Agent, { key, ...episode }: AgentEpisode): Promise<AgentResult> {
   const { seed, difficulty, signal } = episode;
   const random = problemRandom(agent.name, seed, difficulty);
   const problem = await agentProblem(agent, { seed, difficulty, random, signal });
-  // The key of a problem is its text as a message of the user.
+  // The key of a problem is its text as a user message.
   if (JSON.stringify([{ role: 'user', content: problemText(problem) }]) !== key)
     throw new EnvironmentError(
       `The agent ${agent.name} gave two different problems for seed ${seed} and difficulty ${difficulty}: the same seed must always make the same one. Draw random numbers from the \`random\` that start gets.`,

@@ -1,4 +1,4 @@
-/** The environments that come with attune: players that win and lose, and replies that nobody expects. */
+/** The built-in environments, with players that win, players that lose, and unexpected replies. */
 import { describe, expect, it } from 'vitest';
 import { Tokenizer } from '../text/index.ts';
 import { demonstration } from './demonstrations.ts';
@@ -17,7 +17,7 @@ async function problemOf(name: string, seed: number, difficulty: number): Promis
   return { environment: own, seed, difficulty, messages, key };
 }
 
-/** What becomes of a game in which these are the replies, over and over. */
+/** Plays a game with these replies, repeated in turn. */
 async function outcome(problem: Problem, replies: readonly string[]) {
   const episode = await playProblem(problem);
   for (let turn = 1; ; turn++) {
@@ -74,7 +74,7 @@ describe.each(allEnvironments.map(({ name, levels = 1 }) => ({ name, levels })))
   it.each(hostile)('takes %s for an answer, and ends the game as lost', async (_, reply) => {
     for (const difficulty of [1, 5]) {
       const { success, reward, observation } = await outcome(await problemOf(name, 3, difficulty), [reply]);
-      // Walking about may end at the goal.
+      // Walking about may reach the goal by chance.
       if (reply.startsWith('up') && name === 'gridworld') continue;
       expect({ success, isLess: reward < 0.3 }).toEqual({ success: false, isLess: true });
       expect(JSON.stringify(observation)).not.toContain('<|im_end|>');
@@ -105,7 +105,7 @@ it('guess is won by halving alone: a step aside loses some number', async () => 
   const [lowest = 0] = problem.messages[0]?.content.match(/\d+/g)?.map(Number) ?? [];
   const results = [];
   for (let number = lowest; number < lowest + 7; number++) {
-    // The first guess is one off the middle, the others halve what is left.
+    // The first guess is one off the middle; the others halve the remaining range.
     let [from, to] = [lowest, lowest + 6];
     let won = false;
     for (let turn = 0; turn < 3 && !won; turn++) {

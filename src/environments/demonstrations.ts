@@ -1,10 +1,10 @@
-/** Games of a scripted player as chats: what a policy learns an environment's format from before RL. */
+/** Games of a scripted player as chats, from which a policy learns an environment's format before RL. */
 import { UserError } from '../errors.ts';
 import type { DrawOptions } from '../tasks/mixture.ts';
 import type { Message } from '../text/index.ts';
 import { type OpenedEnvironments, type Problem, playProblem } from './recipe.ts';
 
-/** A row for `train sft`, and the result of its game. */
+/** A row for `train sft`, and the game's result. */
 export interface DemonstrationRow {
   messages: Message[];
   environment: string;
@@ -14,7 +14,7 @@ export interface DemonstrationRow {
   reward: number;
 }
 
-/** How many games to play, and how well. */
+/** The number of games, and the player's skill. */
 export interface DemonstrationOptions extends DrawOptions {
   count: number;
   seed: number;
@@ -22,7 +22,7 @@ export interface DemonstrationOptions extends DrawOptions {
   skill: number;
 }
 
-/** Games of the environments' own players. */
+/** Games of the environments' scripted players. */
 export async function* demonstrationRows(
   environments: OpenedEnvironments,
   { count, seed, skill, ...draw }: DemonstrationOptions,
@@ -35,7 +35,7 @@ export async function* demonstrationRows(
   for (let index = 0; index < count; index++) yield demonstration(await environments.problem(seed, index, draw), skill);
 }
 
-/** One game of a problem. */
+/** One game on a problem. */
 export async function demonstration(problem: Problem, skill: number): Promise<DemonstrationRow> {
   const { environment, seed, difficulty } = problem;
   const turns = await environment.demonstrate(seed, difficulty, skill);
@@ -49,7 +49,7 @@ export async function demonstration(problem: Problem, skill: number): Promise<De
       reward += step.reward;
       success = step.success ?? success;
       if (step.done) break;
-      // What is said after the last turn is answered by nobody.
+      // The observation after the last turn gets no answer.
       if (i < turns.length - 1) messages.push(...step.observation);
     }
   } finally {

@@ -1,5 +1,5 @@
 /**
- * Worlds that a policy acts in, turn by turn, and that reward it.
+ * Environments that a policy acts in turn by turn, and that reward it.
  *
  *     import { defineEnvironment } from 'attune/environments';
  *

@@ -1,4 +1,4 @@
-/** The thread in which a user's environment or agent runs; see module.ts. It holds the episodes that are played. */
+/** The thread in which a user's environment or agent runs; see module.ts. It holds the episodes in progress. */
 import { workerData } from 'node:worker_threads';
 import { exported, loadedModule, refuse, serve } from '../threads/served-module.ts';
 import { runAgent } from './agent.ts';
@@ -38,7 +38,7 @@ function environmentOf(module: Record<string, unknown>): Environment | undefined
   }
 }
 
-/** An agent, as the environment of its problems. */
+/** Wraps an agent as the environment of its problems. */
 function agentOf(module: Record<string, unknown>): Environment | undefined {
   const found = (module.default ?? module.agent) as Agent | undefined;
   if (typeof found?.run !== 'function') {
@@ -66,7 +66,7 @@ async function answer(own: Environment, request: EnvironmentRequest, signal: Abo
       const { seed, difficulty } = request;
       const episode = await own.start({ seed, difficulty, random: problemRandom(own.name, seed, difficulty), signal });
       episodes.set(request.episode, episode);
-      // What is no episode is refused where it is read.
+      // The reader refuses a value that is not an episode.
       const { messages, key, step } = episode ?? {};
       return { messages, key, steps: typeof step === 'function' } satisfies Started;
     }

@@ -1,4 +1,4 @@
-/** Environments of users' own: in this process, and in modules that do what modules do. */
+/** Users' own environments: in this process, and in modules that misbehave as modules may. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ function file(source: string): string {
 
 const load = (source: string, timeLimitMs = 5000) => loadEnvironment(file(source), { timeLimitMs });
 const begin = (own: OpenEnvironment, seed = 1) => own.start({ seed, difficulty: 1 });
-/** A counter: it says how often it was asked, and does as it is told. */
+/** A counter environment. It reports how often it was called, and runs the given code. */
 const counter = (body = '') => `
   let started = 0;
   export default {
@@ -109,7 +109,7 @@ describe('an environment module', () => {
     await busy.step('a', { turn: 1 });
     const other = waiting.step('c', { turn: 1 });
     const failed = bad.step('loop', { turn: 1 });
-    // Behind the loop, it has not begun; it is not the one to blame.
+    // Queued after the endless loop, it has not started, so it is not to blame.
     const after = busy.step('b', { turn: 2 });
     await expect(failed).rejects.toThrow(/longer than 0.5 s/);
     expect((await other).observation[0]?.content).toBe('1 1 c');

@@ -1,11 +1,11 @@
 /**
- * A user's module as an environment. It runs in a thread of its own: an endless loop is stopped at the time limit, and
+ * A user's module as an environment. It runs in its own thread: an endless loop is stopped at the time limit, and
  * process.exit() ends the thread, not the training.
  *
  *     using environment = await loadEnvironment('./my-env.ts', { timeLimitMs: 10_000 });
  *
- * The thread holds the episodes that are being played. Where it had to be ended, the others' episodes go on in a new
- * one: they are started again with their seeds, and what the policy has said is said again.
+ * The thread holds the episodes in progress. If one episode ends it, the others continue in a new thread: they start
+ * again with their seeds, and the policy's answers so far are replayed.
  */
 import { checkModuleFile, ModuleThread, ThreadEnded } from '../threads/module-thread.ts';
 import { type AgentEpisode, AgentThreadLost, OpenAgent } from './agent.ts';
@@ -20,24 +20,24 @@ import { OpenEnvironment, type OpenOptions, tooLate } from './opened.ts';
 import type { AgentResult } from './parts/agent.ts';
 import { type Environment, EnvironmentError, type Episode, type StepResult } from './parts/environment.ts';
 
-/** What messages call a module of a kind, what is called in it, and one call. */
+/** The words for each kind in messages: the module, the function called in it, and one call. */
 const words = {
   environment: { module: 'environment module', called: 'an environment', call: 'step' },
   agent: { module: 'agent module', called: 'an agent', call: 'run' },
 } as const;
-/** How often a call is made whose thread ends each time, and no other call is to blame. */
+/** The number of attempts at a call whose thread keeps ending without another call being to blame. */
 const mostTries = 4;
 
-/** How a module's environment is run. */
+/** How to run a module's environment. */
 export interface LoadOptions {
-  /** How long one step may take; 60 s unless given. */
+  /** Time limit of one step; default 60 s. */
   timeLimitMs?: number;
 }
 
-/** Whoever runs an agent bounds its time by a signal. */
+/** An agent's caller limits its time through a signal. */
 const unbounded = Number.POSITIVE_INFINITY;
 
-/** Refuses a path that is no file. */
+/** Refuses a path that is not a file. */
 export const checkEnvironmentFile = (path: string, kind: ModuleKind = 'environment'): void =>
   checkModuleFile(path, words[kind].module);
 
@@ -45,7 +45,7 @@ export const checkEnvironmentFile = (path: string, kind: ModuleKind = 'environme
 export const loadEnvironment = (path: string, options: LoadOptions = {}): Promise<OpenEnvironment> =>
   load(path, 'environment', options, (environment, _, open) => new OpenEnvironment(environment, open));
 
-/** Loads a module whose default export is an agent. `timeLimitMs` is for its start. */
+/** Loads a module whose default export is an agent. `timeLimitMs` limits its start. */
 export const loadAgent = (path: string, options: LoadOptions = {}): Promise<OpenAgent> =>
   load(path, 'agent', options, (problems, asker, open) => new OpenAgent(problems, (each) => asker.run(each), open));
 
@@ -75,7 +75,7 @@ async function load<Opened>(
   }
 }
 
-/** What a step threw is told with its place by whoever asked. */
+/** The caller adds the place to an error thrown by a step. */
 function failureOf(message: string, fault: string): Error {
   if (fault === unknownEpisode) return new ThreadEnded(new EnvironmentError(message, 'step'), { isBlamed: false });
   if (fault === 'thread' || fault === 'contract')
@@ -83,7 +83,7 @@ function failureOf(message: string, fault: string): Error {
   return new Error(message);
 }
 
-/** Asks the thread, as often as it takes. */
+/** Calls the thread, and repeats a call that another call interrupted. */
 class Asker {
   name: string;
   readonly #thread: ModuleThread;
@@ -116,7 +116,7 @@ class Asker {
     });
   }
 
-  /** Runs an episode of an agent, once: whoever runs it knows its calls. */
+  /** Runs an agent's episode without repeating it: the caller knows which calls it has made. */
   async run({ signal, ...episode }: AgentEpisode): Promise<AgentResult> {
     const limits = { timeLimitMs: unbounded, tooLate: () => tooLate(this.name, unbounded, this.#kind), signal };
     const request: EnvironmentRequest = { kind: 'run', ...episode };
@@ -126,7 +126,7 @@ class Asker {
   async start(problem: { seed: number; difficulty: number }, signal: AbortSignal): Promise<Episode> {
     const episode = this.#episodes++;
     const said: { response: string; turn: number }[] = [];
-    /** Which of the threads it lives in. */
+    /** The thread that the episode lives in. */
     let home = -1;
     const begin = async (again: AbortSignal) => {
       await this.#thread.ready();
@@ -149,23 +149,23 @@ class Asker {
     return {
       messages,
       ...(key === undefined ? {} : { key }),
-      // What is no episode is refused by whoever asked.
+      // The caller refuses a value that is not an episode.
       step: steps
         ? (response, { turn, signal: asked }) => this.#again(() => step(response, turn, asked))
         : (undefined as never),
-      // Also where the user's has no end: the thread lets go of it.
+      // Needed even if the user's episode has no `end`, so that the thread forgets it.
       end: async () => {
         if (home !== this.#thread.starts) return;
         try {
           await this.ask({ kind: 'end', episode });
         } catch (error) {
-          if (!(error instanceof ThreadEnded)) throw error; // it went with its thread
+          if (!(error instanceof ThreadEnded)) throw error; // it ended with its thread
         }
       },
     };
   }
 
-  /** Once more where the thread was ended by others: as often as there are others that end it, each of which fails by it. */
+  /** Repeats a call if others ended the thread. No limit is needed, because each time the call to blame fails. */
   async #again<T>(call: () => Promise<T>): Promise<T> {
     for (let tries = 1; ; )
       try {

@@ -1,4 +1,4 @@
-/** An environment that is ready to play: whoever wrote it, its episodes are checked, bounded in time and ended once. */
+/** An environment that is ready to play. Its episodes are checked, limited in time, and ended exactly once. */
 import { Random } from '../random.ts';
 import type { Message } from '../text/index.ts';
 import { messageOf } from '../threads/messages.ts';
@@ -8,16 +8,16 @@ import { type Environment, EnvironmentError, type Episode } from './parts/enviro
 import { checkedStep, isMessage, messagesOf, type Step, shown } from './parts/step.ts';
 
 export interface OpenOptions {
-  /** How long one step may take. */
+  /** Time limit of one step. */
   timeLimitMs: number;
-  /** It runs in a thread, which sees to the time limit itself. */
+  /** It runs in a thread that enforces the time limit itself. */
   isBounded?: boolean;
-  /** What messages call it; an environment unless given. */
+  /** The word used in messages; default environment. */
   what?: 'environment' | 'agent';
   dispose?: () => void;
 }
 
-/** A problem that an episode begins from. */
+/** The problem at the start of an episode. */
 export interface Beginning {
   seed: number;
   difficulty: number;
@@ -28,19 +28,19 @@ export interface Beginning {
 export const problemRandom = (name: string, seed: number, difficulty: number): Random =>
   new Random('environment', name, seed, difficulty);
 
-/** The error of a step that took too long. */
+/** The error of a step that exceeded the time limit. */
 export const tooLate = (name: string, timeLimitMs: number, what = 'environment'): EnvironmentError =>
   new EnvironmentError(
     `The ${what} ${name} took longer than ${timeLimitMs / 1000} s for a step (--tool-timeout).`,
     'step',
   );
 
-/** An episode that was begun, with checked messages and steps. */
+/** A started episode, with checked messages and steps. */
 export interface OpenEpisode {
   readonly messages: readonly Message[];
   readonly key: string;
   step(response: string, options: { turn: number; signal?: AbortSignal | undefined }): Promise<Step>;
-  /** Frees what it holds; later calls do nothing. */
+  /** Frees the episode. Later calls do nothing. */
   end(): Promise<void>;
 }
 
@@ -125,7 +125,7 @@ export class OpenEnvironment implements Disposable {
     );
   }
 
-  /** Runs the environment's own code: what it throws is told with its name, and it is not waited for longer than it may take. */
+  /** Runs the environment's own code within the time limit. Errors name the environment. */
   async #bounded<T>(failed: string, body: (signal: AbortSignal) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
     const { timeLimitMs, isBounded = false } = this.#options;
     try {

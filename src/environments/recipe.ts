@@ -1,5 +1,5 @@
 /**
- * Which environments to play, how hard, and how often each.
+ * Which environments to play, at which difficulty, and how often.
  *
  *     using opened = await openEnvironments('guess:1-3,./my-env.ts:2*0.5', { timeLimitMs: 60_000 });
  *     const problem = await opened.problem(42, 0, { part: 'train' });      // the first one of seed 42; any index, in any order
@@ -18,15 +18,15 @@ import { agent, environment, useAgent, useEnvironment } from './registry.ts';
 
 /** One environment with its difficulty and weight. */
 export interface EnvironmentPart {
-  /** A name, the path of a module, or an environment of your own. */
+  /** A name, the path of a module, or your own environment. */
   environment: string | Environment;
-  /** One difficulty, or a range [lowest, highest] drawn from uniformly. 1 unless given. */
+  /** One difficulty, or a range [lowest, highest] sampled uniformly. Default 1. */
   difficulty?: number | readonly [number, number];
-  /** 1 unless given. */
+  /** Default 1. */
   weight?: number;
 }
 
-/** Environments to play: a text such as `guess:1-3`, an environment of your own, or a list. */
+/** Environments to play: a text such as `guess:1-3`, your own environment, or a list. */
 export type EnvironmentRecipe = string | Environment | readonly EnvironmentPart[];
 
 /** A problem of an environment: its first messages, and the key that distinguishes it from others. */
@@ -46,16 +46,19 @@ export interface OpenedPart {
   weight: number;
 }
 
-/** Which problems are drawn; `difficultyOf`: those of one difficulty of an environment. */
+/** Which problems are drawn; `difficultyOf`: one difficulty of one environment. */
 export interface ProblemOptions extends DrawOptions {
   difficultyOf?: (name: string) => number;
   signal?: AbortSignal;
 }
 
-/** At a low difficulty all of the few problems may fall in one part; the search for the other part must end. */
+/**
+ * Limits the search for a problem of the wanted part: at a low difficulty all of the few problems may be in the other
+ * one.
+ */
 const mostDraws = 2000;
 
-/** The recipe as a text, which configs keep; environments of your own are registered by their names. */
+/** The recipe as text, for configs. Your own environments are registered by name. */
 export function environmentText(recipe: EnvironmentRecipe): string {
   if (typeof recipe === 'string') return recipe;
   if (!Array.isArray(recipe)) return useEnvironment(recipe as Environment);
@@ -69,14 +72,14 @@ export function environmentText(recipe: EnvironmentRecipe): string {
     .join(',');
 }
 
-/** An agent's text for a config: a path, or the name of an agent of your own, which is registered. */
+/** An agent as text, for configs: a path, or the name of your own agent, which is registered. */
 export const agentText = (recipe: string | Agent): string => (typeof recipe === 'string' ? recipe : useAgent(recipe));
 
 const isPath = (name: string) => /[/\\]|\.[cm]?[jt]s$/.test(name);
 
 const flags = { environment: '--env', agent: '--agent' } as const;
 
-/** The entries of a text such as `guess:1-3,./my-env.ts:2`. */
+/** Parses a text such as `guess:1-3,./my-env.ts:2`. */
 function entriesOf(text: string, kind: ModuleKind): RecipeEntry[] {
   const entries = recipeEntries(text, /[^*]+?/).map(({ entry, read }) => {
     if (read !== undefined) return read;
@@ -92,7 +95,7 @@ function entriesOf(text: string, kind: ModuleKind): RecipeEntry[] {
   return entries;
 }
 
-/** Refuses names and files that there are not, without running anything. */
+/** Refuses names and files that do not exist, without running any code. */
 export function checkEnvironments(text: string, kind: ModuleKind = 'environment'): void {
   for (const { name } of entriesOf(text, kind)) {
     if (isPath(name)) checkEnvironmentFile(name, kind);
@@ -101,15 +104,15 @@ export function checkEnvironments(text: string, kind: ModuleKind = 'environment'
   }
 }
 
-/** The modules among the environments of a text: files that are run as code. */
+/** The module files among a text's environments, which are run as code. */
 export const environmentFiles = (text: string, kind: ModuleKind = 'environment'): string[] =>
   entriesOf(text, kind).flatMap(({ name }) => (isPath(name) ? [name] : []));
 
-/** Opens the environments of a text. Disposing of them ends their threads. */
+/** Opens the environments of a text. `dispose` ends their threads. */
 export const openEnvironments = (text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> =>
   openRecipe(text, 'environment', options);
 
-/** Opens the agents of a text, whose problems are drawn like those of environments. */
+/** Opens the agents of a text; their problems are drawn like those of environments. */
 export const openAgents = (text: string, options: { timeLimitMs: number }): Promise<OpenedEnvironments> =>
   openRecipe(text, 'agent', options);
 
@@ -159,12 +162,12 @@ export class OpenedEnvironments implements Disposable {
     this.#stack = stack;
   }
 
-  /** All of them, each once. */
+  /** Every environment once. */
   get all(): OpenEnvironment[] {
     return [...new Set(this.parts.map(({ environment: each }) => each))];
   }
 
-  /** The problem at an index of a seed's endless stream. A hash of what it is decides whether it is held out. */
+  /** The problem at an index of a seed's endless stream. A hash of its key decides whether it is held out. */
   async problem(seed: number, index: number, options: ProblemOptions = {}): Promise<Problem> {
     const { part = 'all', testShare, difficultyOf, signal } = options;
     const random = new Random('environments', seed, index);
@@ -202,14 +205,14 @@ export class OpenedEnvironments implements Disposable {
   }
 }
 
-/** What a problem begins with; the episode itself is not played. */
+/** The start of a problem, read without playing the episode. */
 async function begun({ environment: own, ...problem }: Omit<Problem, 'messages' | 'key'>, signal?: AbortSignal) {
   const episode = await own.start({ ...problem, signal });
   await episode.end();
   return episode;
 }
 
-/** Begins an episode of a problem. The same seed must give the same problem. */
+/** Starts an episode of a problem. The same seed must give the same problem. */
 export async function playProblem(
   { environment: own, seed, difficulty, messages, key }: Problem,
   signal?: AbortSignal,

@@ -1,4 +1,4 @@
-/** All environments by name. A new one is one file and one line here; a program hands its own over with `useEnvironment`. */
+/** All environments by name. A new one is one file and one line here. A program adds its own with `useEnvironment`. */
 import { suggestion, UserError } from '../errors.ts';
 import { gridworld } from './games/gridworld.ts';
 import { guess } from './games/guess.ts';
@@ -14,12 +14,12 @@ export const allEnvironments: readonly Environment[] = [guess, wordle, gridworld
 /** The names of the environments that come with attune. */
 export const environmentNames: readonly string[] = allEnvironments.map(({ name }) => name);
 
-/** Environments of a program's own, in this process. */
+/** Environments that the program registered. */
 const given = new Map<string, Environment>();
 
 /**
- * Registers an environment of your own for this process and returns its name, by which recipes and configs then know it.
- * `trainPolicy({ env: mine })` does so itself.
+ * Registers your own environment for this process and returns its name, for recipes and configs. `trainPolicy({ env:
+ * mine })` does this itself.
  */
 export function useEnvironment(own: Environment): string {
   const { name } = defineEnvironment(own);
@@ -30,7 +30,7 @@ export function useEnvironment(own: Environment): string {
   return name;
 }
 
-/** Finds an environment by name; an unknown name is a UserError that suggests the nearest one. */
+/** Finds an environment by name; an unknown name throws a UserError that suggests the nearest one. */
 export function environment(name: string): Environment {
   const found = allEnvironments.find((each) => each.name === name) ?? given.get(name);
   if (found !== undefined) return found;
@@ -39,17 +39,17 @@ export function environment(name: string): Environment {
   );
 }
 
-/** Agents of a program's own, in this process. */
+/** Agents that the program registered. */
 const givenAgents = new Map<string, Agent>();
 
-/** Registers an agent of your own for this process and returns its name. `trainPolicy({ agent: mine })` does so itself. */
+/** Registers your own agent for this process and returns its name. `trainPolicy({ agent: mine })` does this itself. */
 export function useAgent(own: Agent): string {
   const { name } = defineAgent(own);
   givenAgents.set(name, own);
   return name;
 }
 
-/** Finds an agent that a program handed over. */
+/** Finds a registered agent. */
 export function agent(name: string): Agent {
   const found = givenAgents.get(name);
   if (found !== undefined) return found;

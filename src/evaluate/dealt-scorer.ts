@@ -4,7 +4,7 @@ import type { World } from '../dist/world.ts';
 import type { DecidingScorer } from '../rewards/decisions.ts';
 import type { RewardItem, ScoreOptions } from '../rewards/index.ts';
 
-/** Responses that a rank scores in one call. */
+/** The number of responses that a rank scores in one call. */
 const atOnce = 64;
 
 export function dealtScorer(scorer: DecidingScorer, world: World): DecidingScorer {

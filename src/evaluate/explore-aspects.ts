@@ -1,4 +1,4 @@
-/** An example of any shape as named texts and a number of turns, for statistics. */
+/** Turns an example of any shape into named texts and a number of turns, for statistics. */
 import type { Example, ExampleOf, Message, Shape } from '../data/index.ts';
 
 export interface Text {

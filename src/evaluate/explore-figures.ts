@@ -1,10 +1,10 @@
-/** The figures of every example behind the report of an exploration. */
+/** The numbers of every example, from which an exploration's report is computed. */
 import type { Aspect, Text } from './explore-aspects.ts';
 import type { Exploration } from './explore-report.ts';
 
 const openingWords = 3;
 
-/** The figures of every example, by part. */
+/** The numbers of every example, by part. */
 export class Collected {
   readonly parts = new Map<string, Text[]>();
   readonly turns: number[] = [];

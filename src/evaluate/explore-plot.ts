@@ -89,14 +89,14 @@ function turnsPanel(report: Exploration): Chart {
   });
 }
 
-/** Chosen against rejected, or response against prompt, for a sample of the examples. */
+/** Chosen against rejected length, or response against prompt, for a sample of the examples. */
 function scatterPanel(report: Exploration, collected: Collected): Chart[] {
   const pairs = report.shape === 'preference';
   const [x, y] = pairs
     ? ['rejected', 'chosen']
     : ['prompt', [...collected.parts.keys()].find((name) => name !== 'prompt')];
   const [across, up] = [collected.parts.get(x ?? ''), collected.parts.get(y ?? '')];
-  // Sets with several kinds of response (right, wrong) have no single response per prompt to draw.
+  // Sets with several kinds of response (right, wrong) have no single response per prompt to plot.
   if (across === undefined || up === undefined || across.length !== up.length) return [];
   const picks = [...new Random(42).permutation(across.length).subarray(0, scatterPoints)];
   const points = picks.map((index) => ({ x: across[index]?.characters ?? 0, y: up[index]?.characters ?? 0 }));

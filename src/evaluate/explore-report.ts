@@ -1,4 +1,4 @@
-/** What an exploration of a dataset says: `attune explore`, and the studio's Data page. */
+/** The report of exploring a dataset, for `attune explore` and the studio's Data page. */
 import type { Summary } from './summary.ts';
 
 export interface Exploration {
@@ -13,7 +13,7 @@ export interface Exploration {
     characters: Record<string, Summary>;
     words: Record<string, Summary>;
     turns: Summary;
-    /** Figures of step-labelled solutions. */
+    /** Statistics of solutions with labelled steps. */
     steps_per_solution?: Summary;
     length_difference?: Summary;
     tokens?: Summary & { max_length: number; share_over_max_length: number };
@@ -37,7 +37,7 @@ export interface LengthBias {
   equal: number;
   mean_difference_characters: number;
   median_difference_characters: number;
-  /** Mean difference over its standard deviation; about 0 where length carries no information. */
+  /** Mean difference over its standard deviation; about 0 if length carries no information. */
   effect_size: number;
   biased: boolean;
 }

@@ -114,7 +114,7 @@ describe('explore', () => {
       { prompt: 'p', chosen: 'x', rejected: 'y'.repeat(20) },
     ];
     const report = await explore(pairs, { tokenizer, maxLength: 40 });
-    // "\n\nHuman: p\n\nAssistant:" is 22 characters, a response adds a blank and EOS.
+    // "\n\nHuman: p\n\nAssistant:" is 22 characters; a response adds a space and EOS.
     expect(report.statistics.tokens).toMatchObject({
       count: 2,
       mean: 39,
@@ -148,7 +148,7 @@ describe('explore', () => {
   });
 });
 
-/** Real sets, where they lie beside the repository: figures that Python worked out from the same files. */
+/** Real datasets, if they are next to the repository, with expected values computed in Python from the same files. */
 describe('the sets of the project', () => {
   const folder = join(process.env.ATTUNE_SHARED ?? '../shared', 'data');
   const present = existsSync(join(folder, 'hh'));

@@ -26,21 +26,21 @@ export interface ExploreOptions extends DatasetOptions {
   tokenizer?: TextTokenizer;
   /** Examples longer than this many tokens count as too long. */
   maxLength?: number;
-  /** Receives dataset_analysis.png and analysis_results.json. */
+  /** The folder for dataset_analysis.png and analysis_results.json. */
   outputDir?: string;
   progress?: Progress;
 }
 
 const ownOptions = ['tokenizer', 'maxLength', 'outputDir', 'progress'];
-/** Above this share of longer chosen responses a reward model can do well by length alone. */
+/** Above this share of longer chosen responses, a reward model can do well by length alone. */
 const biasLimit = 0.55;
-/** Above this share of one label the others are hardly learnt. */
+/** Above this share of one label, the others are hardly learnt. */
 const labelLimit = 0.9;
 const sampleCount = 3;
 const openingCount = 10;
 const encodeChunk = 512;
 
-/** Statistics and biases of a dataset, and with `outputDir` a plot and a JSON file. */
+/** Statistics and biases of a dataset; with `outputDir`, also writes a plot and a JSON file. */
 export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): Promise<Exploration> {
   checkNames('explore', options, [...datasetOptionNames, ...ownOptions]);
   const { tokenizer, maxLength = 2048, outputDir, progress, ...source } = options;

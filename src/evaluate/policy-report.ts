@@ -1,4 +1,4 @@
-/** Writes a policy's evaluation: `policy_evaluation.json`, a plot and a page with responses side by side. */
+/** Writes a policy's evaluation: `policy_evaluation.json`, a plot, and a page with responses side by side. */
 import { join } from 'node:path';
 import { makeFolder } from '../folder.ts';
 import type { CacheDtype } from '../models/index.ts';
@@ -7,20 +7,20 @@ import { bars, type Chart, grid, histogram, Report, scatter, toPng, writeWhole }
 import { counted } from '../spelling.ts';
 import type { EvaluatedResponse, PolicyEvaluation, PolicySummary } from './policy.ts';
 
-/** What was evaluated and how, at the head of `policy_evaluation.json`. */
+/** What was evaluated and how: the head of `policy_evaluation.json`. */
 export interface PolicyEvaluationHeading extends JudgeHeading {
   /** Folders or hub names. */
   model: string;
   reference?: string;
   opponent?: string;
-  /** The task, environment or dataset that the prompts are from. */
+  /** The source of the prompts: task, environment or dataset. */
   task?: string;
   env?: string;
   agent?: string;
   dataset?: string;
-  /** How many of the prompts are among those that the model's own run trains on, where that is known. */
+  /** The number of prompts that the model's own run trains on, if known. */
   trained_on?: number;
-  /** How responses were drawn, besides the greedy one. */
+  /** The sampling settings of the responses besides the greedy one. */
   sampling?: { samples: number; temperature: number; top_p: number };
   max_new_tokens?: number;
   cache_dtype?: CacheDtype;
@@ -58,7 +58,10 @@ export async function writePolicyEvaluation(
   writeWhole(join(folder, 'policy_evaluation.html'), report.html());
 }
 
-/** Test problems of tasks are held out from every training; of a dataset's prompts only the run itself can say so. */
+/**
+ * Says whether the prompts are held out. Test problems of tasks always are; for a dataset's prompts only the run itself
+ * can tell.
+ */
 function promptsSaid(
   count: number,
   { task, env, agent, trained_on: trained }: Partial<PolicyEvaluationHeading> = {},

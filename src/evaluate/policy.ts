@@ -23,12 +23,12 @@ import type { Example } from '../tasks/index.ts';
 import type { FormatOptions, Message, Tokenizer } from '../text/index.ts';
 import { type Summary, summarise } from './summary.ts';
 
-/** A prompt to evaluate on, with the problem behind it if there is one. */
+/** A prompt to evaluate on, with its problem if it has one. */
 export interface EvaluationPrompt {
   messages: readonly Message[];
   example?: Example;
   answer?: string;
-  /** The problem of an environment that it begins: an episode is played, and the environment gives the reward. */
+  /** The environment problem that it starts. An episode is played, and the environment gives the reward. */
   problem?: Problem;
 }
 
@@ -37,23 +37,23 @@ export interface Player {
   tokenizer: Tokenizer;
 }
 
-/** The policy, prompts and scorer of `evaluatePolicy`, and what to compare with. */
+/** The policy, prompts and scorer of `evaluatePolicy`, and the models to compare with. */
 export interface EvaluatePolicyOptions extends Player, FormatOptions {
   prompts: readonly EvaluationPrompt[];
   scorer: RewardScorer;
-  /** The model that the KL is measured against; it must have the same tokenizer. */
+  /** The model to which the KL is measured. It must have the same tokenizer. */
   reference?: Model;
-  /** Another policy to compare with, on the same prompts. */
+  /** Another policy, compared on the same prompts. */
   opponent?: Player;
-  /** Sampled responses per prompt, besides the greedy one. */
+  /** Number of sampled responses per prompt, besides the greedy one. */
   samples?: number;
-  /** Of a response; of a whole episode with what it is told. */
+  /** Token limit of a response, or of a whole episode including observations. */
   maxNewTokens?: number;
-  /** Answers in an episode at most; 10 unless given. */
+  /** The most answers in an episode; default 10. */
   maxTurns?: number;
-  /** Seconds that an agent may take until its next call; 60 unless given. */
+  /** Seconds that an agent may take before its next call; default 60. */
   toolTimeout?: number;
-  /** Tokens of the first messages of an agent's conversation at most; what the model has room for unless given. */
+  /** The most tokens of the first messages of an agent's conversation. Default: what fits in the model's context. */
   promptMaxLength?: number;
   temperature?: number;
   topP?: number;
@@ -64,7 +64,7 @@ export interface EvaluatePolicyOptions extends Player, FormatOptions {
   signal?: AbortSignal;
 }
 
-/** A response of the policy with what its scorer said of it. */
+/** A response of the policy, with its scores. */
 export interface EvaluatedResponse {
   text: string;
   reward: number;
@@ -72,7 +72,7 @@ export interface EvaluatedResponse {
   correct?: boolean;
   lengthTokens: number;
   ended: boolean;
-  /** The reward model could not read all of it: the reward is that of its last tokens alone. */
+  /** Too long for the reward model, which scored only the last tokens. */
   truncated?: boolean;
 }
 
@@ -82,7 +82,7 @@ export interface PolicyEvaluation {
   prompts: { prompt: string; greedy: EvaluatedResponse; sampled: EvaluatedResponse[]; opponent?: EvaluatedResponse }[];
 }
 
-/** The figures of a policy's evaluation. */
+/** The summary numbers of a policy's evaluation. */
 export interface PolicySummary {
   prompts: number;
   reward: Summary;
@@ -92,14 +92,13 @@ export interface PolicySummary {
   pass_at_k?: Record<string, number>;
   length_tokens: Summary;
   ended: number;
-  /** Responses, greedy and sampled, that the reward model could not read whole; the opponent's are among them. */
+  /** Responses too long for the reward model: greedy and sampled, including the opponent's. */
   truncated: number;
   /**
-   * Over sampled responses (greedy ones if none are sampled): Σ_t log π − log πref of a response, and its mean per
-   * token.
+   * Over sampled responses, or greedy ones without samples: Σ_t log π − log πref per response, and its mean per token.
    */
   kl?: { per_response: number; per_token: number };
-  /** Greedy responses against the opponent's; a tie counts half. */
+  /** Greedy responses against the opponent's. A tie counts half. */
   win_rate?: { rate: number; wins: number; ties: number; losses: number; low: number; high: number };
 }
 
@@ -130,7 +129,7 @@ const rules: Partial<Record<keyof EvaluatePolicyOptions, Rule>> = {
   seed: integer,
 };
 
-/** Greedy responses alone are not drawn at a temperature: 0 is fine, unless a KL is measured at it. */
+/** Greedy responses do not depend on the temperature, so 0 is allowed unless a KL is measured at it. */
 const rulesFor = (options: Partial<EvaluatePolicyOptions> | undefined) =>
   options?.samples === 0 && options.reference === undefined ? { ...rules, temperature: atLeast(0) } : rules;
 
@@ -169,7 +168,7 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
   };
 }
 
-/** One player's responses to all prompts, greedy and sampled, scored. */
+/** One player's greedy and sampled responses to all prompts, scored. */
 async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicyOptions, samples: number) {
   const { maxNewTokens = 512, temperature = 1, topP = 1, seed = 1, cacheDtype = 'model', signal, progress } = options;
   const writer = new PromptWriter(tokenizer, options);
@@ -198,7 +197,7 @@ async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicy
   return await evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);
 }
 
-/** Plays the episodes of environments' problems; undefined where there are none. */
+/** Plays the episodes of environment problems; undefined if there are none. */
 function playerOf(tokenizer: Tokenizer, options: EvaluatePolicyOptions, room: number): RolloutPlayer | undefined {
   const { prompts, maxTurns = 10, toolTimeout = 60, promptMaxLength = room, format, templateVariables } = options;
   const rules = { maxTurns, onError: 'stop' as const, format, templateVariables };

@@ -75,7 +75,7 @@ export function describeReward(evaluation: RewardEvaluation): string {
   return lines.join('\n');
 }
 
-/** The line about responses that were not read whole. */
+/** The line about responses too long for the model. */
 export function truncationLines(count: number): string[] {
   return count === 0
     ? []

@@ -31,7 +31,7 @@ it.each(['preference', 'outcome', 'process'] as const)('reports on generated pro
   expect(Object.keys(report.by_source)).toEqual(['chain_sum', 'gcd']);
   expect(report.verifier?.responses).toBe(type === 'preference' ? 48 : 24);
   expect(report.accuracy).toBeGreaterThanOrEqual(report.accuracy_interval[0]);
-  // An outcome model is asked about four solutions to each problem, so that they can be ranked.
+  // An outcome model scores four solutions of each problem, so that they can be ranked.
   if (type === 'outcome') expect(report.ranking?.best_of_n).toHaveProperty('4');
   await writeRewardEvaluation(join(folder, 'report', type), report, report.decided);
   const saved = JSON.parse(readFileSync(join(folder, 'report', type, 'reward_evaluation.json'), 'utf8'));
@@ -115,7 +115,7 @@ it('measures agreement with the verifier, and the baselines, on numbers worked b
   };
   const report = summary('preference', decided, new Map([[example.prompt, example]]));
   expect(report.accuracy).toBe(0.75);
-  // longer in two, as long in one, of four
+  // of four: longer in two, equally long in one
   expect(report.baseline_accuracy).toBe(2.5 / 4);
   expect(report.calibration.ece).toBeCloseTo(0.25, 12);
   // the right one beats one of the two wrong ones
@@ -135,7 +135,7 @@ it('compares steps with always giving the commonest of the three labels', () => 
   };
   const report = summary('process', decided);
   expect(report.accuracy).toBe(0.8);
-  // two of five; three of five are "not 1", but no one label covers those
+  // two of five; three of five are "not 1", but no single label covers those
   expect(report.baseline_accuracy).toBe(0.4);
   expect(report.balanced_accuracy).toBeCloseTo((1 + 1 + 0.5) / 3, 12);
 });
@@ -146,7 +146,7 @@ it('tells the best of n only where a tenth of the problems have that many respon
   const groups = [...Array.from({ length: 20 }, () => group(2)), group(4)];
   const { ranking } = summary('outcome', { decisions: [], forecasts: [], scores: [], groups });
   expect(Object.keys(ranking?.best_of_n ?? {})).toEqual(['1', '2']);
-  // in the group of four, the better of two is a right one in four of the six choices
+  // in the group of four, the better-scored of two is right in four of the six choices
   expect(ranking?.best_of_n[2]).toBeCloseTo((20 + 4 / 6) / 21, 12);
 });
 

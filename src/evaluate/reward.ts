@@ -41,30 +41,30 @@ export interface RewardEvaluationOptions extends LoadOptions {
   /** A trained reward model's folder or hub name, or the scorer itself. */
   checkpoint: string | RewardModelScorer;
   dataset?: DatasetSpec;
-  /** Tasks to generate problems from in place of a dataset: `chain_sum:1,gcd:2`; only test problems are used. */
+  /** Tasks to generate problems from, instead of a dataset: `chain_sum:1,gcd:2`. Only test problems are used. */
   tasks?: string;
   reading?: DatasetOptions;
   maxSamples?: number;
   seed?: number;
-  /** How a PRM's step scores become one number. */
+  /** How a PRM's step scores are combined. */
   steps?: StepAggregation;
-  /** As in `RewardModelOptions`; a scorer that is given has its own. */
+  /** As in `RewardModelOptions`. A given scorer has its own. */
   precision?: Precision;
   progress?: Progress;
   signal?: AbortSignal;
 }
 
-/** The figures of a reward model's evaluation. */
+/** The results of a reward model's evaluation. */
 export interface RewardEvaluation {
   model: string;
   /** The quantisation of its weights; null for none. */
   quant_type: QuantType | null;
-  /** How its scores were computed: `fast` where that was asked for and there was a way. */
+  /** The precision of its scores: `fast` if that was requested and the device supports it. */
   precision: Precision;
   type: RewardType;
   dataset: string;
   examples: number;
-  /** Responses that have, with their prompt, more tokens than the model reads: only their ends were scored. */
+  /** Responses that, with their prompt, are too long for the model, which scored only their ends. */
   truncated: number;
   left_out: Record<string, number>;
   accuracy: number;
@@ -76,7 +76,7 @@ export interface RewardEvaluation {
   calibration: Calibration;
   margins: ErrorAnalysis['margins'];
   by_source: ErrorAnalysis['by_source'];
-  /** Graded solutions and steps: by true label, and the mean over labels. */
+  /** Graded solutions and steps: accuracy by true label. `balanced_accuracy` is the mean over labels. */
   by_label: ErrorAnalysis['by_label'];
   balanced_accuracy: number | null;
   ranking?: { auc: number; pairwise_accuracy?: number; top1_accuracy?: number; best_of_n: Record<string, number> };
@@ -91,7 +91,7 @@ const optionNames: Record<keyof RewardEvaluationOptions, true> = {
 const shapes: Record<RewardType, Shape> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 
-/** Evaluates a reward model on labelled examples; `decided` has the decisions behind the figures. */
+/** Evaluates a reward model on labelled examples; `decided` has the individual decisions. */
 export async function evaluateReward(
   options: RewardEvaluationOptions,
 ): Promise<RewardEvaluation & { readonly decided: Decisions }> {
@@ -149,7 +149,7 @@ function taskRows(type: RewardType, { tasks = '', maxSamples = 500, seed = 42 }:
   return [...corpusRows(kinds[type], options)] as unknown as TaskRow[];
 }
 
-/** The problem behind each prompt. */
+/** The task problem of each prompt. */
 function goldOf(rows: readonly TaskRow[]): Map<string, Example> {
   return new Map(
     rows.map((row) => {
@@ -159,7 +159,7 @@ function goldOf(rows: readonly TaskRow[]): Map<string, Example> {
   );
 }
 
-/** All numbers of the report, from decisions alone. */
+/** All numbers of the report, computed from the decisions alone. */
 export function summary(type: RewardType, decided: Decisions, gold?: ReadonlyMap<string, Example>) {
   const { decisions, forecasts, scores, groups } = decided;
   const pairs = type === 'preference';
@@ -195,14 +195,14 @@ function commonestLabel({ decisions, by_label: labels }: ErrorAnalysis): number 
   return Math.max(0, ...Object.values(labels).map((label) => label.decisions)) / Math.max(1, decisions);
 }
 
-/** Undefined if all solutions have the same grade. */
+/** undefined if all solutions have the same grade. */
 function rankingOf(groups: Decisions['groups']): RewardEvaluation['ranking'] {
   const auc = areaUnderCurve(groups.flat());
   if (auc === undefined) return undefined;
   const largest = Math.max(...groups.map((group) => group.length));
   const best: Record<string, number> = {};
   for (let n = 1; n <= largest; n *= 2) {
-    // Stops where fewer than a tenth of the problems have this many responses.
+    // Stops when fewer than a tenth of the problems have this many responses.
     if (groups.filter((group) => group.length >= n).length < groups.length / 10) break;
     const share = bestOfN(groups, n);
     if (share !== undefined) best[n] = share;
@@ -215,7 +215,7 @@ function rankingOf(groups: Decisions['groups']): RewardEvaluation['ranking'] {
   };
 }
 
-/** Compares scores with the task's own verifier, not with the dataset's labels. */
+/** Compares scores with the task's own verifier instead of the dataset's labels. */
 function agreement({ scores }: Decisions, gold: ReadonlyMap<string, Example>): RewardEvaluation['verifier'] {
   const judged = scores.flatMap(({ prompt, response, score }) => {
     const example = gold.get(prompt);

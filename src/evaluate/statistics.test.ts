@@ -16,7 +16,7 @@ it.each([
   const scores = Array.from({ length: n }, (_, i) => Number(i < right));
   const { value, interval, by } = figureOf(scores);
   expect([value, by]).toEqual([right / n, 'wilson']);
-  // The quadratic (p̂ − p)² n = z² p (1 − p), solved as one: (n + z²) p² − (2 n p̂ + z²) p + n p̂² = 0.
+  // The quadratic (p̂ − p)² n = z² p (1 − p), rearranged: (n + z²) p² − (2 n p̂ + z²) p + n p̂² = 0.
   const z2 = 1.959964 ** 2;
   const [a, b, c] = [n + z2, -(2 * right + z2), right ** 2 / n];
   const root = Math.sqrt(Math.max(0, b * b - 4 * a * c));

@@ -1,5 +1,5 @@
 /**
- * Error bars and tests of accuracies: how far a figure may be off, and whether two models really differ.
+ * Error bars and tests for accuracies: how uncertain a number is, and whether two models really differ.
  *
  *     figureOf([1, 0, 1, 1]);                                   // { value: 0.75, interval: [0.3, 0.95], by: 'wilson', … }
  *     pairedTest([1, 1, 0], [0, 1, 0]).mcnemar?.p;
@@ -15,20 +15,20 @@ import { quantile } from './summary.ts';
 export interface Figure {
   value: number;
   interval: [number, number];
-  /** `wilson` for shares of right and wrong; `bootstrap` where a question's score may lie between 0 and 1. */
+  /** `wilson` for questions that are right or wrong, `bootstrap` if scores lie between 0 and 1. */
   by: 'wilson' | 'bootstrap';
-  /** Questions behind it. */
+  /** Number of questions. */
   questions: number;
 }
 
-/** How intervals are drawn. */
+/** Settings of the bootstrap. */
 export interface BootstrapOptions {
-  /** 1000 unless given. */
+  /** Default 1000. */
   resamples?: number;
   seed?: number;
 }
 
-/** Refuses lists that are not of numbers, or not of one length: the figures would be NaN. */
+/** Refuses lists that are not numbers of equal count, which would give NaN. */
 function checkScores(lists: Record<string, readonly number[] | undefined>): void {
   const given = Object.entries(lists).filter((entry): entry is [string, readonly number[]] => entry[1] !== undefined);
   for (const [name, values] of given) checkArgument(name, values, list(finite));
@@ -39,8 +39,8 @@ function checkScores(lists: Record<string, readonly number[] | undefined>): void
 }
 
 /**
- * The mean of the questions' scores. With weights it is Σ w·score / Σ w, such as the share of instructions followed where a
- * question holds several.
+ * The mean of the questions' scores. With weights it is Σ w·score / Σ w, for example the share of instructions followed
+ * if a question has several.
  */
 export function figureOf(
   scores: readonly number[],
@@ -58,15 +58,15 @@ export function figureOf(
   return { value, interval: middle(means), by: 'bootstrap', questions };
 }
 
-/** What separates two models on the same questions. */
+/** The difference between two models on the same questions. */
 export interface PairedTest {
-  /** The first model's figure less the second's. */
+  /** The first model's value minus the second's. */
   difference: number;
-  /** 95 % by a paired bootstrap over questions (Efron and Tibshirani 1993). */
+  /** 95 %, by a paired bootstrap over questions (Efron and Tibshirani 1993). */
   interval: [number, number];
   /** Twice the share of resamples on the other side of zero. */
   bootstrap_p: number;
-  /** Exact McNemar test; only for scores that are right or wrong. */
+  /** Exact McNemar test, only if every score is right or wrong. */
   mcnemar?: { only_first: number; only_second: number; p: number };
 }
 
@@ -102,8 +102,8 @@ export function pairedTest(
 }
 
 /**
- * The exact McNemar test (1947): of the b + c questions that exactly one model gets right, each is as likely to be the first's
- * as the second's if the models are equally good. p = min(1, 2 P(X ≤ min(b, c))), X ~ Binomial(b + c, ½).
+ * The exact McNemar test (1947): if two models are equally good, each of the b + c questions that only one model gets
+ * right is equally likely to be the first's or the second's: p = min(1, 2 P(X ≤ min(b, c))), X ~ Binomial(b + c, ½).
  */
 export function mcnemarExact(onlyFirst: number, onlySecond: number): number {
   checkArguments('mcnemarExact', { onlyFirst, onlySecond }, { onlyFirst: whole(0), onlySecond: whole(0) });
@@ -119,7 +119,7 @@ export function mcnemarExact(onlyFirst: number, onlySecond: number): number {
 
 const isBinary = (score: number): boolean => score === 0 || score === 1;
 
-/** Σ w·value / Σ w over the picked places, or over all. */
+/** Σ w·value / Σ w over the picked indices, or over all. */
 function weightedMean(values: readonly number[], weights?: readonly number[], picked?: Uint32Array): number {
   const count = picked?.length ?? values.length;
   let sum = 0;

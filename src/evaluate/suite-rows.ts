@@ -1,4 +1,4 @@
-/** The rows of a suite as they stand in its files: a path, a folder, a name on the hub, or rows in memory. */
+/** The rows of a suite as in its files: a path, a folder, a hub name, or rows in memory. */
 import type { DatasetSpec, Row } from '../data/index.ts';
 import { RowProblem } from '../data/shapes/messages.ts';
 import { localFiles } from '../data/sources/files.ts';
@@ -8,18 +8,18 @@ import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
 
-/** Which part of a suite is wanted. */
+/** The part of a suite to read. */
 export interface RowsWanted {
   split?: string;
   subset?: string;
-  /** Files of the repository that are no part of it. */
+  /** Files of the repository that do not belong to it. */
   without?: RegExp;
-  /** A well-known set's repository, not a name that the user may have mistyped. */
+  /** A well-known set's repository, as opposed to a name that the user may have misspelt. */
   isKnown?: boolean;
   progress?: Progress;
 }
 
-/** Opens the rows of a suite. Without a split, the test part is taken, else the validation part, else all. */
+/** Opens the rows of a suite. Without a split it takes the test split, else the validation split, else all rows. */
 export async function suiteRows(spec: DatasetSpec, wanted: RowsWanted = {}): Promise<Rows> {
   if (typeof spec !== 'string') return memoryRows(spec);
   const { subset, without, isKnown = false, progress } = wanted;
@@ -31,7 +31,7 @@ export async function suiteRows(spec: DatasetSpec, wanted: RowsWanted = {}): Pro
     return fileRows(await hubFiles(hub, { ...place, split, subset }, { without }));
   };
   if (wanted.split !== undefined) return open(wanted.split);
-  // Names of files say which part they hold; a set whose names say nothing is taken whole.
+  // File names tell the split. A set whose names do not is taken whole.
   for (const split of ['test', 'validation']) {
     try {
       return await open(split);
@@ -43,8 +43,8 @@ export async function suiteRows(spec: DatasetSpec, wanted: RowsWanted = {}): Pro
 }
 
 /**
- * Reads all rows, each by `read`, which also gets what the file's name says of its part where there are several files. A row
- * that cannot be read stops with its file and line.
+ * Reads all rows through `read`. With several files, `read` also gets the part that the file's name states. An
+ * unreadable row throws an error with its file and line.
  */
 export async function readSuite<T>(
   rows: Rows,

@@ -1,5 +1,5 @@
 /**
- * A verifier for datasets with a known final answer (GSM8K): it compares the response's last number, or its last line,
+ * A verifier for datasets with a known final answer (GSM8K). It compares the response's last number, or its last line,
  * with the answer.
  *
  *     await answerVerifier().score([{ prompt, response: 'So it is 42.', fields: { answer: '42' } }]);      // [1]
@@ -23,15 +23,13 @@ export function answerVerifier(name = 'answer'): RewardScorer {
   };
 }
 
-/**
- * 1 for the same number or words, 0.5 where the answer tags hold several numbers and the last is right, 0 otherwise.
- */
+/** 1 for the same number or words, 0.5 if the answer tags hold several numbers and the last is right, 0 otherwise. */
 export function agreement(response: string, answer: string): number {
   const isNumber = numbersIn(answer).length === 1 && /^[-+\d.,\s]+$/.test(answer);
   return isNumber ? scoreNumber(response, answer) : scoreLine(response, answer);
 }
 
-/** Whether a response is right, by its task's verifier or its known answer; undefined where it has neither. */
+/** Whether a response is right, by its task's verifier or its known answer; undefined without either. */
 export function isRight(item: RewardItem): boolean | undefined {
   if (item.example !== undefined) return verified(item) === 1;
   return typeof item.fields?.answer === 'string' ? agreement(item.response, item.fields.answer) === 1 : undefined;

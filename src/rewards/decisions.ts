@@ -1,6 +1,6 @@
 /**
- * A reward model's decisions on labelled examples, in one form for all three types: the margin is above 0 where the
- * model was right, and its size is the model's confidence.
+ * A reward model's decisions on labelled examples, in one form for all three types. The margin is above 0 if the model
+ * was right, and its size is the model's confidence.
  */
 import type { Message } from '../text/index.ts';
 import type { GradedScore } from './ranking.ts';
@@ -11,14 +11,14 @@ import { promptMessages, type RewardItem, type ScoreOptions } from './scorer.ts'
 /** One decision of a reward model, compared with its label. */
 export interface Decision {
   /**
-   * Above 0 where the model was right. In log-odds: σ(margin) is the probability that the model gave to the true label.
+   * Above 0 if the model was right. In log-odds: σ(margin) is the probability that the model gave to the true label.
    */
   margin: number;
-  /** Pairs: how much longer the chosen response is. Otherwise the response's own length. In characters. */
+  /** In characters: the response's length, or for a pair how much longer the chosen response is. */
   length: number;
   source?: string;
   prompt: string;
-  /** Every response that took part, with its score. */
+  /** The responses compared, with their scores. */
   responses: { label: string; text: string; score: number }[];
 }
 
@@ -28,13 +28,13 @@ export interface Forecast {
   happened: boolean;
 }
 
-/** All decisions of a reward model on a labelled set, with what its statistics need. */
+/** All decisions of a reward model on a labelled set, with the inputs of its statistics. */
 export interface Decisions {
   decisions: Decision[];
   forecasts: Forecast[];
   /** Every response once, with its score. */
   scores: { prompt: string; response: string; score: number }[];
-  /** Responses by problem, where each is right or wrong by itself. */
+  /** Responses by problem, if each is right or wrong by itself. */
   groups: GradedScore[][];
 }
 
@@ -59,7 +59,7 @@ interface Stepped {
   source?: string;
 }
 
-/** What decisions are made of: a reward model, or one whose scoring is dealt over several processes. */
+/** A reward model, or one whose scoring is dealt over several processes. */
 export type DecidingScorer = Pick<RewardModelScorer, 'notes' | 'score' | 'stepLogits'>;
 
 /** Scores pairs and compares the two responses of each. */
@@ -88,7 +88,7 @@ async function preferenceDecisions(
   });
   return {
     decisions,
-    // The forecast event of a pair is that the response which the model prefers is the chosen one.
+    // The forecast event of a pair is that the response preferred by the model is the chosen one.
     forecasts: decisions.map(({ margin }) => ({ probability: sigmoid(Math.abs(margin)), happened: margin > 0 })),
     scores: scored(items, values),
     groups: [],
@@ -130,7 +130,7 @@ interface ExamplesOf {
   process: Stepped;
 }
 
-/** The decisions on examples of the scorer's own type. */
+/** The decisions on labelled examples of the scorer's own type. */
 export function decisionsOf(
   scorer: DecidingScorer,
   examples: readonly ExamplesOf[RewardType][],
@@ -142,7 +142,7 @@ export function decisionsOf(
   return processDecisions(scorer, examples as Stepped[], options);
 }
 
-/** One decision per labelled step. A solution is right where none of its steps is labelled wrong. */
+/** One decision per labelled step. A solution is right if none of its steps is labelled wrong. */
 async function processDecisions(
   scorer: DecidingScorer,
   solutions: readonly Stepped[],
@@ -162,7 +162,7 @@ async function processDecisions(
     const key = lastMessage(prompt);
     const correct = steps.every(({ label }) => label !== -1);
     groups.set(key, [...(groups.get(key) ?? []), { score: scores[i] as number, correct }]);
-    // Of a text that is too long the first steps are not read.
+    // In a text that is too long, the first steps are not read.
     const unread = steps.length - logits.length / 3;
     for (const [step, { text, label }] of steps.entries()) {
       if (label === null || step < unread) continue;

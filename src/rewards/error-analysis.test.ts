@@ -42,7 +42,7 @@ describe('the analysis of five pairs', () => {
     const bias = analysis.length_bias;
     expect(bias.accuracy_when_longer).toBeCloseTo(2 / 3, 12);
     expect(bias.accuracy_when_shorter).toBe(0.5);
-    // of the two errors one preferred the longer (rejected longer by 20), one the shorter
+    // of the two errors, one preferred the longer response (rejected longer by 20), one the shorter
     expect(bias.errors_preferring_longer).toBe(0.5);
     expect(bias.mean_length_when_right).toBeCloseTo(14 / 3, 12);
     expect(bias.mean_length_when_wrong).toBe(-7);
@@ -75,7 +75,7 @@ it('judges each true label by itself, so that the commoner one does not carry th
     ...decision(margin, 0),
     responses: [{ label, text: 't', score: 0.5 }],
   });
-  // always "right": 3 of 4 as a plain accuracy, one half by label
+  // always "right": a plain accuracy of 3 in 4, balanced over the labels one half
   const analysis = errorAnalysis([graded('right', 1), graded('right', 1), graded('right', 1), graded('wrong', -1)], {
     pairs: false,
   });

@@ -1,14 +1,14 @@
 /**
- * Where a reward model goes wrong: how often, with what confidence, and whether length misleads it.
+ * Where a reward model goes wrong: how often, how confidently, and whether length misleads it.
  *
  *     const analysis = errorAnalysis(decisions);
  *     analysis.high_confidence_errors.count;
  */
 import type { Decision, Forecast } from './decisions.ts';
 
-/** Decisions whose margin is this small could have gone either way. */
+/** Decisions with a smaller margin are close calls. */
 export const closeCall = 0.1;
-/** Errors below the first confidence count as low-confidence errors, above the second as high-confidence errors. */
+/** Errors made with a confidence below this count as low-confidence errors. */
 export const lowConfidence = 0.6;
 /** Errors made with a confidence above this count as high-confidence errors. */
 export const highConfidence = 0.9;
@@ -34,15 +34,15 @@ export interface ErrorAnalysis {
   decisions: number;
   errors: number;
   accuracy: number;
-  /** 95 % by Wilson's score interval. */
+  /** 95 %, by Wilson's score interval. */
   accuracy_interval: [number, number];
   length_bias: {
-    /** Correlation of margin with length (for pairs: with how much longer the chosen one is). */
+    /** Correlation of margin and length (for pairs: how much longer the chosen response is). */
     margin_length_correlation: number;
-    /** In characters; of pairs, by how much the chosen response is the longer. */
+    /** In characters. For pairs: how much longer the chosen response is. */
     mean_length_when_right: number;
     mean_length_when_wrong: number;
-    /** Pairs: how often the model is right where the chosen response is the longer, and where it is the shorter. */
+    /** Pairs: the accuracy if the chosen response is the longer one, and if it is the shorter. */
     accuracy_when_longer: number | null;
     accuracy_when_shorter: number | null;
     /** Pairs: the share of errors in which the model preferred the longer response. */
@@ -53,11 +53,11 @@ export interface ErrorAnalysis {
   high_confidence_errors: { above: number; count: number; share_of_errors: number };
   margins: { all: Spread; right: Spread | null; wrong: Spread | null };
   by_source: Record<string, Rate>;
-  /** Solutions and steps: accuracy by true label; pairs have no label. */
+  /** Solutions and steps: accuracy by true label. Pairs have no label. */
   by_label: Record<string, Rate>;
-  /** The mean accuracy over labels: always giving the more common label does not raise it. */
+  /** The mean of the accuracies by label. Always giving the more common label does not raise it. */
   balanced_accuracy: number | null;
-  /** The worst errors first; repeated examples are shown once. */
+  /** The worst errors first, repeated examples only once. */
   examples: (Decision & { confidence: number })[];
 }
 
@@ -127,7 +127,7 @@ function distinct(decisions: readonly Decision[]): Decision[] {
   return [...new Map(decisions.map((decision) => [key(decision), decision])).values()];
 }
 
-/** The accuracy of each named group of decisions; decisions without a name are left out. */
+/** The accuracy of each named group of decisions. Decisions without a name are left out. */
 function ratesBy(
   decisions: readonly Decision[],
   nameOf: (decision: Decision) => string | undefined,
@@ -162,7 +162,7 @@ const spreadOrNull = (decisions: readonly Decision[]) => (decisions.length === 0
 const meanOf = (values: readonly number[]) =>
   values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 
-/** Pearson's correlation; 0 where either list does not vary. */
+/** Pearson's correlation; 0 if either list is constant. */
 export function correlation(x: readonly number[], y: readonly number[]): number {
   const [meanX, meanY] = [meanOf(x), meanOf(y)];
   let xy = 0;
@@ -198,7 +198,7 @@ export interface Calibration {
 }
 
 /**
- * Calibration over ten bins of equal width. Forecasts of pairs are never below one half: their bins divide the upper
+ * Calibration over ten bins of equal width. Forecasts of pairs are never below one half, so their bins divide the upper
  * half.
  */
 export function calibration(

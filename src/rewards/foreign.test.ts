@@ -1,4 +1,7 @@
-/** Reward models of other programs are read where those programs read them: at the last token of the whole text. */
+/**
+ * Reward models trained by other libraries are read where those libraries read them: at the last token of the whole
+ * text.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,7 +18,7 @@ const items = [
   { prompt: 'What is 3 + 4?', response: 'The answer is 7.' },
   { prompt: 'red', response: 'blue' },
 ];
-// What stands after the end of the turn makes the difference, as the line feed of ChatML does.
+// The difference is the text after the end of the turn, such as ChatML's line feed.
 const template =
   "{% for message in messages %}{{ message.role + ': ' + message.content + eos_token + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
 
@@ -27,7 +30,7 @@ beforeAll(async () => {
   editJson(join(base, 'tokenizer_config.json'), (json) => ({ ...json, chat_template: template }));
 });
 
-/** The score at each token of the text that the template writes, by the plain forward pass. */
+/** The score at each token of the rendered text, by a plain forward pass. */
 async function scoresByToken(path: string, item: (typeof items)[0]) {
   using model = loadModelFolder(path, { dtype: 'float32' });
   const tokenizer = await Tokenizer.load(base);
@@ -95,7 +98,7 @@ describe('a sequence classifier of transformers', () => {
   });
 });
 
-/** As PEFT writes it: no notes of attune's in the header of the weights. */
+/** Writes the weights as PEFT does, without attune's notes in the header. */
 function dropNotes(path: string): void {
   const content = readFileSync(path);
   const size = Number(content.readBigUInt64LE(0));

@@ -1,4 +1,4 @@
-/** Anything that scores a response: a reward model, a verifier, a program of the user's, sums of them. */
+/** Scorers of responses: reward models, verifiers, functions and modules of your own, and sums of them. */
 
 export { answerVerifier, isRight } from './answer.ts';
 export { type Decision, type Decisions, decisionsOf, type Forecast } from './decisions.ts';

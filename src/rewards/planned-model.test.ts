@@ -19,7 +19,7 @@ it("refuses an adapter without a reward head only where the adapter's own weight
   const adapter = join(folder, 'adapter');
   saveModel(model, adapter);
   await expect(rewardModelBytes(adapter)).rejects.toThrow('is a language model: it has no reward head');
-  // As the hub's cache holds it after the small files alone.
+  // The state of the hub's cache after only the small files were downloaded.
   rmSync(join(adapter, 'adapter_model.safetensors'));
   await expect(rewardModelBytes(adapter)).resolves.toBeGreaterThan(0);
   await expect(rewardModelBytes(base)).rejects.toThrow('it has no reward head');

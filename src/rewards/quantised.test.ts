@@ -1,4 +1,4 @@
-/** Reward models of every type with their blocks in 8 and 4 bits, on the weights that ship (models/tiny). */
+/** Reward models of every type with their blocks in 8 and 4 bits, on the weights in models/tiny. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -10,7 +10,7 @@ const groups = [
 ];
 
 it('counts pairs within a group, ties one half', () => {
-  // first: 0.9 > 0.5 won, 0.1 < 0.5 lost; second: 0.3 < 0.7 lost, 0.3 = 0.3 half
+  // first group: 0.9 > 0.5 right, 0.1 < 0.5 wrong; second: 0.3 < 0.7 wrong, 0.3 = 0.3 counts half
   expect(pairwiseAccuracy(groups)).toBe(1.5 / 4);
   expect(pairwiseAccuracy([of([1, true])])).toBeUndefined();
 });

@@ -5,8 +5,8 @@ export interface GradedScore {
 }
 
 /**
- * The share of (right, wrong) pairs of one group in which the right one has the higher score; undefined without such
- * pairs.
+ * The share of (right, wrong) pairs within a group in which the right response has the higher score; undefined without
+ * such pairs.
  */
 export function pairwiseAccuracy(groups: readonly (readonly GradedScore[])[]): number | undefined {
   let won = 0;
@@ -23,7 +23,7 @@ export function pairwiseAccuracy(groups: readonly (readonly GradedScore[])[]): n
   return pairs === 0 ? undefined : won / pairs;
 }
 
-/** The area under the ROC curve: `pairwiseAccuracy` of all as one group, by ranks (Mann and Whitney 1947). */
+/** Area under the ROC curve: `pairwiseAccuracy` of all responses as one group, by ranks (Mann and Whitney 1947). */
 export function areaUnderCurve(scores: readonly GradedScore[]): number | undefined {
   const sorted = [...scores].sort((a, b) => a.score - b.score);
   const positives = sorted.filter(({ correct }) => correct).length;
@@ -41,7 +41,8 @@ export function areaUnderCurve(scores: readonly GradedScore[]): number | undefin
 }
 
 /**
- * The share of groups whose highest score is a right response's. Groups that are all right or all wrong do not count.
+ * The share of groups in which a right response has the highest score. Groups that are all right or all wrong do not
+ * count.
  */
 export function topAccuracy(groups: readonly (readonly GradedScore[])[]): number | undefined {
   const mixed = groups.filter((group) => new Set(group.map(({ correct }) => correct)).size === 2);
@@ -50,15 +51,15 @@ export function topAccuracy(groups: readonly (readonly GradedScore[])[]): number
 }
 
 /**
- * The expected share of problems solved by taking the best-scored of n responses, over all choices of n from a group
- * (the estimator of pass@k, with the scorer in place of the oracle). Groups smaller than n do not count.
+ * The expected share of problems solved by taking the best-scored of n responses, over all choices of n from a group:
+ * the estimator of pass@k with the scorer instead of the oracle. Groups smaller than n do not count.
  */
 export function bestOfN(groups: readonly (readonly GradedScore[])[], n: number): number | undefined {
   const large = groups.filter((group) => group.length >= n);
   if (large.length === 0) return undefined;
   let sum = 0;
   for (const group of large) {
-    // The i-th best is picked when the other n − 1 are all worse: C(rest, n − 1) of C(all, n) choices.
+    // The i-th best is picked if the other n − 1 are all worse: C(rest, n − 1) of C(all, n) choices.
     const sorted = [...group].sort((a, b) => b.score - a.score);
     const choices = binomial(group.length, n);
     sorted.forEach(({ correct }, i) => {

@@ -1,10 +1,11 @@
 /**
- * A trained reward model as a scorer: preference score, chance of being right (ORM), or quality of the steps (PRM).
+ * A trained reward model as a scorer: preference score, probability of being right (ORM), or quality of the steps
+ * (PRM).
  *
  *     using scorer = await loadRewardModel('./checkpoints/rm/run/final', { normalise: true });
  *     const [score] = await scorer.score([{ prompt: 'What is 2 + 2?', response: '4' }]);
  *
- * The checkpoint's notes say how text was formatted in training; scoring formats it in the same way.
+ * Scoring formats text as in training, according to the checkpoint's notes.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -32,17 +33,20 @@ export interface RewardModelOptions {
   /** (score − mean) / std of the reference set. */
   normalise?: boolean;
   tokenBudget?: number;
-  /** `exact` unless given. `fast`: an H100 or H200 rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
+  /**
+   * Default `exact`. With `fast`, an H100 or H200 also rounds the inputs of matrix products to 8 bits in a model
+   * quantised to 8 bits (docs/quantisation.md).
+   */
   precision?: Precision;
-  /** Prompts are cut from their beginning so that a sequence fits; the training's limit unless given. */
+  /** Prompts are truncated from the left so that a sequence fits. Default: the limit in training. */
   maxLength?: number;
 }
 
 /** Options of a reward model's call. */
 export interface ModelScoreOptions extends ScoreOptions {
   /**
-   * Most tokens that go through the model before other work may run, where the model was given no `tokenBudget` of its own; for
-   * long texts twice the longest.
+   * The most tokens in one forward pass, after which other work may run. Applies if the model has no `tokenBudget` of
+   * its own. Long texts raise it to twice the longest.
    */
   tokenBudget?: number;
 }
@@ -58,7 +62,7 @@ const optionRules: Record<keyof RewardModelOptions, Rule> = {
   maxLength: limit(1),
 };
 
-/** The name of a reward model among several rewards, unless it is given another. */
+/** The default name of a reward model among several rewards. */
 export const rewardModelName = 'reward_model';
 
 /** A trained reward model as a scorer. */
@@ -67,7 +71,7 @@ export class RewardModelScorer implements RewardScorer {
   readonly model: Model;
   readonly tokenizer: Tokenizer;
   readonly notes: RewardNotes;
-  /** The most tokens of prompt and response that it reads; of a longer text the last ones. */
+  /** The most tokens of prompt and response that it reads. Of a longer text it reads the last ones. */
   readonly maxLength: number;
   readonly #options: RewardModelOptions;
   readonly #reader: RewardReader;
@@ -96,7 +100,7 @@ export class RewardModelScorer implements RewardScorer {
     }
   }
 
-  /** How its scores are computed: `fast` where that was asked for and there is a way here. */
+  /** The precision of its scores: `fast` if that was requested and this device supports it. */
   get precision(): Precision {
     return this.#options.precision === 'fast' && scoresFast(this.model) ? 'fast' : 'exact';
   }
@@ -109,12 +113,12 @@ export class RewardModelScorer implements RewardScorer {
     return scores.map((score) => (score - mean) / std);
   }
 
-  /** P(+1) of each step of each response; a PRM only. */
+  /** P(+1) of each step of each response, for PRMs. */
   async stepScores(items: readonly RewardItem[], options: ScoreOptions = {}): Promise<number[][]> {
     return (await this.stepLogits(items, options)).map(stepProbabilities);
   }
 
-  /** The logits of −1, 0 and +1 at each step, one step after another; a PRM only. */
+  /** The logits of −1, 0 and +1 of one step after another, for PRMs. */
   async stepLogits(items: readonly RewardItem[], options: ScoreOptions = {}): Promise<Float32Array[]> {
     if (this.notes.type !== 'process')
       throw new UserError(`A model of type ${this.notes.type} scores whole responses, not their steps.`);
@@ -138,7 +142,7 @@ export class RewardModelScorer implements RewardScorer {
       const some = sequences.slice(start, start + 64);
       const tokenBudget = this.#options.tokenBudget ?? budgetFor(some, options);
       signal?.throwIfAborted();
-      // Batch by batch, so that other work can run between them and a long list can be aborted.
+      // Batch by batch, so that other work can run in between and a long list can be aborted.
       for (const batch of headOutputBatches(this.model, some, { tokenBudget, precision })) {
         outputs.push(...batch);
         await turn();
@@ -174,7 +178,7 @@ function rightProbability(logits: Float32Array): number {
   return (exps[2] as number) / exps.reduce((sum, value) => sum + value, 0);
 }
 
-/** One number from the scores of a response's steps. */
+/** Combines the scores of a response's steps into one number. */
 export function aggregateSteps(steps: readonly number[], how: StepAggregation = 'min'): number {
   if (how === 'product') return steps.reduce((product, value) => product * value, 1);
   return how === 'last' ? (steps.at(-1) ?? 0) : steps.reduce((least, value) => Math.min(least, value), 1);
@@ -183,7 +187,7 @@ export function aggregateSteps(steps: readonly number[], how: StepAggregation = 
 /** Options of `loadRewardModel`: where and how the model is loaded, and how it scores. */
 export type LoadRewardOptions = LoadOptions & ResolveOptions & RewardModelOptions & { type?: RewardType };
 
-/** Loads a reward model from a folder or the hub. A model without a trained score head is refused. */
+/** Loads a reward model from a folder or the hub. Refuses a model without a trained score head. */
 export async function loadRewardModel(name: string, options: LoadRewardOptions = {}): Promise<RewardModelScorer> {
   checkNames('loadRewardModel', options, [...loadOptionNames, ...Object.keys(optionRules), 'type']);
   const loading = loadOptionsOf(options);
@@ -194,7 +198,7 @@ export async function loadRewardModel(name: string, options: LoadRewardOptions =
     const { type } = notes;
     if (options.type !== undefined && options.type !== type)
       throw new UserError(`${name} is a reward model of type ${type}; one of type ${options.type} is wanted here.`);
-    // An adapter's folder may have no tokenizer; then its base model's is used.
+    // An adapter's folder may have no tokenizer. Then its base model's is used.
     const own = existsSync(join(folder, 'tokenizer.json')) ? folder : (model.folder ?? folder);
     const tokenizer = await Tokenizer.load(own);
     if (tokenizer.vocabSize > model.decoder.spec.vocabSize) {
@@ -209,14 +213,17 @@ export async function loadRewardModel(name: string, options: LoadRewardOptions =
   }
 }
 
-/** The `task_type` of an adapter's folder. */
+/** The `task_type` in an adapter's folder. */
 function adapterTask(folder: string): string | undefined {
   const path = join(folder, 'adapter_config.json');
   if (!existsSync(path)) return undefined;
   return (JSON.parse(readFileSync(path, 'utf8')) as { task_type?: string | null }).task_type ?? undefined;
 }
 
-/** One text takes as long as it takes. Room for two lets responses to one long prompt share it: alone, each would read it anew. */
+/**
+ * The budget grows to hold a long text. Twice its length lets responses to one long prompt share the prompt, instead of
+ * reading it again for each.
+ */
 function budgetFor(texts: readonly ReadText[], { tokenBudget }: ModelScoreOptions): number | undefined {
   return tokenBudget && texts.reduce((most, { ids }) => Math.max(most, 2 * ids.length), tokenBudget);
 }

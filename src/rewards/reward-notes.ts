@@ -1,4 +1,4 @@
-/** The notes that a reward model's checkpoint carries: its type, the token that is scored, the scale of its scores. */
+/** The notes in a reward model's checkpoint: its type, the token that is scored, and the scale of its scores. */
 import { UserError } from '../errors.ts';
 import type { HeadKind, Model } from '../models/index.ts';
 import type { PromptFormat } from '../text/index.ts';
@@ -26,11 +26,11 @@ export interface RewardNotes {
   maxLength: number;
   /**
    * The token whose score counts. `end-of-turn`: the one that closes the response, as attune trains. `end-of-text`: the
-   * last one of the whole template's text (often a line feed after the turn), as TRL trains and
+   * last one of the rendered template (often a line feed after the turn), as TRL trains and
    * AutoModelForSequenceClassification reads. Checkpoints without it are attune's own.
    */
   readAt?: 'end-of-turn' | 'end-of-text';
-  /** Statistics of the scores on held-out responses. */
+  /** Mean and standard deviation of the scores on held-out responses. */
   mean: number;
   std: number;
   count: number;
@@ -42,8 +42,8 @@ export const noRewardHead = (name: string) =>
   new UserError(`${name} is a language model: it has no reward head. ${advice}`);
 
 /**
- * The notes of a reward model; a UserError for a model that is none. `task` is the adapter's `task_type`: on a causal
- * base model, only it says that the head is a classifier.
+ * The notes of a reward model. Throws a UserError for any other model. `task` is an adapter's `task_type`: on a causal
+ * base model, nothing else says that the head is a classifier.
  */
 export function rewardNotes(model: Model, name: string, task?: string): RewardNotes {
   const { head } = model;
@@ -67,7 +67,7 @@ export function rewardNotes(model: Model, name: string, task?: string): RewardNo
   return notes;
 }
 
-/** Reward models of other programs: one number per sequence, in a sequence classifier's config or a PEFT adapter's. */
+/** Whether another library trained it: a sequence classifier, or a PEFT adapter of one, with a single output. */
 function isForeign(model: Model, task: string | undefined): boolean {
   if (model.head?.outputs !== 1) return false;
   if (task !== undefined) return task === 'SEQ_CLS';

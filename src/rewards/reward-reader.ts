@@ -1,7 +1,7 @@
 /**
- * Encodes prompts and responses as the reward model was trained on them, and finds the tokens whose scores count.
- * attune's own models tokenise prompt and response separately and score the token that ends the turn; models of other
- * programs tokenise the whole rendered chat at once and score its last token.
+ * Encodes prompts and responses as in the reward model's training, and finds the tokens whose scores count. attune's
+ * own models tokenise prompt and response separately and score the token that ends the turn. Other libraries' models
+ * tokenise the whole rendered chat at once and score its last token.
  */
 import type { ScoredSequence } from '../models/index.ts';
 import { ChatFormat, stripThinking, type Tokenizer } from '../text/index.ts';
@@ -9,15 +9,15 @@ import type { RewardNotes } from './reward-notes.ts';
 import { promptMessages, type RewardItem } from './scorer.ts';
 
 export interface ReadingOptions {
-  /** Prompts are cut from their beginning so that a sequence fits. */
+  /** Prompts are truncated from the left so that a sequence fits. */
   maxLength: number;
-  /** The model's padding token: classifiers of transformers score the last token that is not padding. */
+  /** The model's padding token. Classifiers of transformers score the last token that is not padding. */
   padId?: number;
 }
 
 /** A text as the model reads it. */
 export interface ReadText extends ScoredSequence {
-  /** It has more tokens than `maxLength`, so its beginning is not read. */
+  /** The text has more tokens than `maxLength`, so its beginning is not read. */
   truncated: boolean;
 }
 
@@ -48,7 +48,7 @@ export class RewardReader {
     });
     const ids = await this.#tokenizer.encodeBatch(texts);
     const sequences = ids.map((own): ReadText => {
-      // Plain text is closed by the end-of-text token, as TRL closes it; a template closes its own.
+      // Plain text is closed by the end-of-text token, as in TRL. A template closes its own.
       const whole = chat ? own : this.#format.closed(own);
       const over = Math.max(0, whole.length + bos.length - this.#options.maxLength);
       const sequence = [...bos, ...whole.subarray(over)];
@@ -99,10 +99,10 @@ export class RewardReader {
       ids.push(...response);
       if (response.length > 0) places.push(ids.length - 1);
     }
-    // A response that is longer than the model's positions keeps its end, where it is read.
+    // A response longer than the model's context keeps its end, where it is scored.
     const over = Math.max(0, ids.length - this.#options.maxLength);
     const kept = places.map((place) => place - over).filter((place) => place >= 0);
-    // A process model is scored at the end of each step, every other model at the last token.
+    // A process model is scored at the end of each step, any other model at the last token.
     return {
       ids: ids.slice(over),
       places: kept.length > 0 ? kept : [ids.length - over - 1],
@@ -112,7 +112,7 @@ export class RewardReader {
   }
 }
 
-/** Where a whole text is tokenised at once, a prompt's tokens are those that its responses' texts begin with. */
+/** If whole texts are tokenised at once, the prompt is the common beginning of its responses' texts. */
 function withPromptLengths(sequences: readonly ReadText[], items: readonly RewardItem[]): ReadText[] {
   const prompts = items.map(({ prompt }) => JSON.stringify(prompt));
   const groups = Map.groupBy(sequences.keys(), (i) => prompts[i]);
@@ -122,7 +122,7 @@ function withPromptLengths(sequences: readonly ReadText[], items: readonly Rewar
   return sequences.map((sequence, i) => ({ ...sequence, promptLength: lengths.get(prompts[i]) ?? 0 }));
 }
 
-/** How many first tokens are the same in all. */
+/** The number of leading tokens that are the same in all lists. */
 function commonLength([first = [], ...others]: readonly ArrayLike<number>[]): number {
   let length = first.length;
   for (const other of others) {

@@ -1,5 +1,5 @@
 /**
- * Scores one response or several, by a reward model, a verifier or a function of your own.
+ * Scores one or several responses with a reward model, a verifier or your own function.
  *
  *     await score({ model: './checkpoints/rm/run/final', prompt: 'What is 2 + 2?', response: '4' });            // 1.7
  *     await score({ model: scorer, messages, responses: ['4', '5'] });                                        // [1.7, -0.4]
@@ -15,7 +15,7 @@ export interface ScoreRequest {
   /** A reward model's folder or hub name, or any scorer. */
   model: string | RewardScorer;
   prompt?: string;
-  /** A conversation in place of a single prompt. */
+  /** A conversation instead of a single prompt. */
   messages?: readonly Message[];
   signal?: AbortSignal;
 }
@@ -33,8 +33,8 @@ const rules: Record<keyof ScoreRequest | 'response' | 'responses', Rule> = {
 };
 
 /**
- * The reward of one response, or one number for each of several. A model given by name is loaded for the call and freed
- * after it.
+ * The reward of one response, or one number for each of several. A model given by name is loaded for the call and then
+ * freed.
  */
 export function score(request: ScoreRequest & { responses: readonly string[] }): Promise<number[]>;
 export function score(request: ScoreRequest & { response: string }): Promise<number>;

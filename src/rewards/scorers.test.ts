@@ -88,7 +88,7 @@ describe('a verifier', () => {
     const wrong = { ...(right[0] as (typeof right)[0]), response: '<answer>nothing</answer>' };
     const scored = await scoreParts(taskVerifier({ format: 0.2 }), [...right, wrong]);
     expect(scored.parts.answer).toEqual([1, 1, 0]);
-    // two of four tags, each once: 0.75 · 2/4
+    // two of four tags, once each: 0.75 · 2/4
     expect(scored.parts.format).toEqual([1, 1, 0.375]);
     expect(scored.total).toEqual([1.2, 1.2, 0.2 * 0.375]);
   });
@@ -113,7 +113,7 @@ it('gives a part the weight that names it, not its share of the scorer', async (
   const parts = rewardFunction(() => ({ x: [1, 1, 1], y: [0, 1, 2] }), { name: 'parts' });
   const weighted = (partWeights: Record<string, number>) =>
     sumOfRewards([{ scorer: parts, weight: 2 }], { partWeights }).score(items);
-  // 2 x + 0.3 y, and not 2 (x + 0.3 y)
+  // 2 x + 0.3 y, not 2 (x + 0.3 y)
   expect(await weighted({ y: 0.3 })).toEqual([2, 2.3, 2.6]);
   expect(await weighted({ 'parts/x': 0 })).toEqual([0, 2, 4]);
   await expect(weighted({ z: 1 })).rejects.toThrow(/"z", but no reward has such a part.*parts\/x, parts\/y/);

@@ -1,10 +1,10 @@
 /**
- * A weighted sum of scorers, with every part reported under its own name.
+ * A weighted sum of scorers that reports every part under its own name.
  *
  *     const scorer = sumOfRewards([{ scorer: rewardModel, weight: 1 }, { scorer: taskVerifier(), weight: 2 }]);
  *
- * A part may have a weight of its own, in place of its scorer's: with `{ scorer: verifier, weight: 2 }` and
- * `partWeights: { format: 0.3 }` the total is 2 · answer + 0.3 · format.
+ * A part may have its own weight, which replaces its scorer's. With `{ scorer: verifier, weight: 2 }` and `partWeights:
+ * { format: 0.3 }` the total is 2 · answer + 0.3 · format.
  */
 import { anything, checkArgument, checkArguments, finite, list } from '../arguments.ts';
 import { checkNames, suggestion, UserError } from '../errors.ts';
@@ -14,14 +14,14 @@ import { anyScorer, type RewardScorer, type ScoreOptions, scoreParts } from './s
 /** A scorer with its weight in a sum. */
 export interface WeightedScorer {
   scorer: RewardScorer;
-  /** 1 unless given. */
+  /** Default 1. */
   weight?: number;
 }
 
 /** The name of a sum of rewards, and weights for single parts. */
 export interface SumOptions {
   name?: string;
-  /** By the part's name, or by `scorer/part` where two scorers have parts of one name. */
+  /** Keyed by part, or by `scorer/part` if two scorers have a part of the same name. */
   partWeights?: Readonly<Record<string, number>>;
 }
 
@@ -47,7 +47,7 @@ export function sumOfRewards(entries: readonly WeightedScorer[], options: SumOpt
         total[i] = (total[i] as number) + weight * value;
       });
     let complete = items.length > 0;
-    // One after another: two models on one device would only wait for each other.
+    // One after another, because two models on one device would only wait for each other.
     for (const { scorer, weight = 1 } of entries) {
       const scored = await scoreParts(scorer, items, options);
       const list = Object.entries(scored.parts);

@@ -1,6 +1,6 @@
 /**
- * A task's own verifier as a scorer, with a reward for the form of a response beside the one for its answer. Items of
- * several tasks may be mixed: each carries the problem it belongs to.
+ * A task's own verifier as a scorer. It rewards the answer and, separately, the form of a response. Items of several
+ * tasks may be mixed, because each carries its problem.
  *
  *     const scorer = taskVerifier({ format: 0.1 });
  *     await scorer.score([{ prompt: example.prompt, response, example }]);
@@ -10,12 +10,12 @@ import { checkNames, UserError } from '../errors.ts';
 import { type FormatOptions, formatReward, task } from '../tasks/index.ts';
 import type { RewardItem, RewardParts, RewardScorer } from './scorer.ts';
 
-/** Weights of `taskVerifier`, and the form that a response should have. */
+/** Weights of `taskVerifier`, and the required form of a response. */
 export interface VerifierOptions extends FormatOptions {
   name?: string;
-  /** Weight of the answer; 1 unless given. */
+  /** Weight of the answer; default 1. */
   answer?: number;
-  /** Weight of the form (think and answer tags); 0 unless given. */
+  /** Weight of the form (think and answer tags); default 0. */
   format?: number;
   /** No partial credit: only a fully right answer counts. */
   exact?: boolean;
@@ -25,7 +25,7 @@ const optionRules: Record<keyof VerifierOptions, Rule> = {
   ...{ name: filledText, answer: finite, format: finite, exact: flag, think: flag, opened: flag },
 };
 
-/** A scorer that checks responses to task problems by each task's own verifier. */
+/** A scorer that checks responses to task problems with each task's own verifier. */
 export function taskVerifier(options: VerifierOptions = {}): RewardScorer {
   checkArguments('taskVerifier', options, optionRules);
   checkNames('taskVerifier', options, Object.keys(optionRules));
@@ -43,7 +43,7 @@ export function taskVerifier(options: VerifierOptions = {}): RewardScorer {
   return { name, parts, score: async (items) => (await parts(items)).total };
 }
 
-/** How right a response to a task's problem is, from 0 to 1. */
+/** The verifier's score of a response, from 0 to 1. */
 export function verified(item: RewardItem, index = 0): number {
   const { example } = item;
   if (example === undefined) {

@@ -1,6 +1,6 @@
 /**
- * Votes on two models' responses as preference data: each vote is a row with prompt, chosen and rejected, which `attune
- * train preference` and `attune train reward` read, plus models, settings and time. Ties go to a separate file.
+ * Votes on two models' responses as preference data. Each vote is a row with prompt, chosen and rejected, which `attune
+ * train preference` and `attune train reward` read, and with models, settings and time. Ties go to a separate file.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
@@ -11,19 +11,19 @@ import { wilson } from './error-analysis.ts';
 export interface Vote {
   prompt: readonly Message[];
   responses: readonly [string, string];
-  /** Models in the order of the responses. */
+  /** The models, in the order of the responses. */
   models: readonly [string, string];
-  /** Which response won, 0 or 1; undefined is a tie. */
+  /** The index of the winning response; undefined for a tie. */
   winner: 0 | 1 | undefined;
   settings: { temperature: number; maxTokens: number; seed: number };
 }
 
 export const tiesFile = (path: string) => path.replace(/(\.jsonl)?$/, '.ties.jsonl');
 
-/** Two responses that are the same are a tie whatever was voted: a pair of them teaches nothing, and which model won would be chance. */
+/** Equal responses are a tie, whatever the vote: the pair teaches nothing, and its winner would be random. */
 export const isSame = ([first, second]: Vote['responses']): boolean => first === second;
 
-/** Who votes; a user id without a name, as containers have, is named by its number. */
+/** The voter's name. A user id without a name, as in containers, is named by its number. */
 export function voter(): string {
   try {
     return userInfo().username;
@@ -32,7 +32,7 @@ export function voter(): string {
   }
 }
 
-/** Adds a vote to its file, which is returned. */
+/** Appends a vote to a file, and returns the file's path. */
 export function recordVote(path: string, vote: Vote): string {
   const { prompt, responses, models, settings } = vote;
   const winner = isSame(responses) ? undefined : vote.winner;
@@ -61,7 +61,7 @@ export function recordVote(path: string, vote: Vote): string {
 export interface Tally {
   wins: [number, number];
   ties: number;
-  /** The first model's share of the votes that were no ties, with its 95 % interval. */
+  /** The first model's share of the votes without ties, with its 95 % interval. */
   share?: { value: number; low: number; high: number };
 }
 

@@ -1,5 +1,5 @@
 /**
- * A step's rollouts as batches: minibatches for updates, micro-batches for memory, and forward passes without gradient.
+ * A step's rollouts in batches: minibatches for updates, micro-batches for memory, and forward passes without gradient.
  */
 
 import type { Sharing } from '../models/decoder/batch.ts';
@@ -16,8 +16,7 @@ import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
 import type { Rollout } from './rollout.ts';
 
 /**
- * Shuffles rollouts by the key and splits them into `count` parts of nearly equal size. With a count of 1 the order is
- * kept.
+ * Shuffles rollouts by the key and splits them into `count` parts of nearly equal size. A single part keeps the order.
  */
 export function minibatches<T>(rollouts: readonly T[], count: number, key: readonly (string | number)[]): T[][] {
   if (count === 1) return [[...rollouts]];
@@ -29,12 +28,13 @@ export function minibatches<T>(rollouts: readonly T[], count: number, key: reado
 }
 
 /**
- * Consecutive rollouts with at most this many tokens together. Prompts count, once each where the decoder shares them.
+ * Consecutive rollouts with at most this many tokens in total. Prompts count, once per group if the decoder shares
+ * them.
  */
 export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Sharing): Rollout[][] =>
   responseBatches(rollouts, { tokens }, decoder);
 
-/** An episode that failed before its first answer has no tokens of the policy: there is nothing to compute of it. */
+/** Drops episodes that failed before their first answer. They have no tokens of the policy to compute on. */
 export const withTokens = (rollouts: readonly Rollout[]): Rollout[] =>
   rollouts.filter(({ responseIds }) => responseIds.length > 0);
 
@@ -50,14 +50,14 @@ export interface ScoreOptions {
   microBatchTokens: number;
 }
 
-/** Of each rollout, in their order. */
+/** One entry per rollout, in order. */
 export interface Scores {
   logprobs: Float32Array[];
   values?: Float32Array[];
 }
 
 /**
- * Log-probs of every rollout's response under a model, and V if there is a critic; without gradient, as host arrays.
+ * Log-probs of every rollout's response under a model, and V if there is a critic. Without gradient, as host arrays.
  */
 export function scoreLogprobs(
   model: Model,
@@ -68,7 +68,7 @@ export function scoreLogprobs(
   return startScores(model, critic, rollouts, options).read();
 }
 
-/** The same, started only: on CUDA the device computes while the host prepares what comes next. */
+/** Starts `scoreLogprobs`. On CUDA the device computes while the host prepares the next work. */
 export function startScores(
   model: Model,
   critic: ValueModel | null,
@@ -104,7 +104,7 @@ export function startScores(
   };
 }
 
-/** Numbers of all response tokens as an array for each response. */
+/** Splits the numbers of all response tokens into one array per response. */
 function ofEach(rollouts: readonly Rollout[], numbers: ArrayLike<number>): Float32Array[] {
   const all = numbers instanceof Float32Array ? numbers : Float32Array.from(numbers);
   let start = 0;

@@ -9,7 +9,7 @@ import { spelled } from '../spelling.ts';
 import type { Message } from '../text/index.ts';
 import { type PolicyPrompt, type PromptSource, type PromptWriter, promptsFingerprint } from './prompts.ts';
 
-/** A fixed set in an order that changes with every epoch. */
+/** A fixed list whose order changes with every epoch. */
 export class ListPrompts implements PromptSource {
   readonly #prompts: readonly PolicyPrompt[];
   readonly #seed: number;
@@ -55,14 +55,14 @@ export class ListPrompts implements PromptSource {
 export interface DatasetPromptOptions {
   dataset: DatasetSpec;
   subset?: string;
-  /** Training prompts taken from the train and the test part; undefined = all of train, 0 = none. */
+  /** The number of training prompts from the train and the test split. undefined = all of train, 0 = none. */
   trainPrompts?: number;
   testPrompts?: number;
   evalPrompts: number;
   seed: number;
   /** Shows the download of a hub dataset. */
   progress?: Progress;
-  /** How often a request to the hub that fails is tried again. */
+  /** Number of retries of a failed hub request. */
   hubRetries?: number;
 }
 
@@ -75,7 +75,7 @@ export interface DatasetPrompts {
 }
 
 /**
- * Evaluation prompts are chosen first, from the test part if there is one. Prompts with the same text are kept out of
+ * Chooses evaluation prompts first, from the test split if there is one. Prompts with the same text are excluded from
  * training.
  */
 export async function datasetPrompts(writer: PromptWriter, options: DatasetPromptOptions): Promise<DatasetPrompts> {

@@ -6,7 +6,7 @@ import { drawRollouts, type Measuring } from './drawing.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import type { Rollout, RolloutSampler } from './rollout.ts';
 
-/** Two worlds of this process; the rank of each does so many pieces of work while it waits. */
+/** Two ranks in this process. Each does the given number of pieces of work while it waits. */
 function twoRanks(...pieces: [number, number]): [World, World] {
   const rounds: { values: unknown[]; all: PromiseWithResolvers<unknown[]> }[] = [];
   return pieces.map((most, rank): World => {
@@ -45,7 +45,7 @@ const sampler = {
 const tokenizer = { eosIds: [9], decode: (ids: Int32Array) => ids.join(' ') } as unknown as Tokenizer;
 const scorer: RewardScorer = { name: 'one', score: async (items) => items.map(() => 1) };
 
-/** Measures the first id, in pieces of one group; remembers whose it measured. */
+/** Measures the first id, in pieces of one group, and records which groups it measured. */
 function measuring(measured: number[]): Measuring {
   return {
     pieces: (rollouts) => [...Map.groupBy(rollouts, ({ group }) => group).values()],
@@ -78,7 +78,7 @@ it.each([
     expect(rollouts.map(({ lpRef }) => lpRef?.[0])).toEqual(prompts.flatMap(({ index }) => [index, index]));
   }
   expect(measured.flat().sort()).toEqual([0, 1, 2, 3, 4, 5]);
-  // What was left is dealt evenly.
+  // The rest is dealt evenly.
   const left = [a, b].map((early, rank) => (measured[rank] as number[]).length - early);
   expect(Math.abs((left[0] as number) - (left[1] as number))).toBeLessThanOrEqual(1);
 });

@@ -1,10 +1,10 @@
 /**
- * Rollouts of a step, with their scores: prompts are dealt over the ranks by the length that their responses are expected to
- * have, every rank samples and scores its own, and all ranks get all rollouts. A prompt's seed is that of its place in the
- * step, so that the samples do not depend on who draws them.
+ * A step's rollouts with their scores. Prompts are dealt over the ranks by the expected length of their responses,
+ * every rank samples and scores its share, and all ranks get all rollouts. A prompt's seed is that of its place in the
+ * step, so samples do not depend on the rank that draws them.
  *
- * A rank that is done before others measures its rollouts meanwhile (`Measuring`), in pieces; those that nobody came to are dealt
- * over all ranks when all rollouts are there. What is measured of a piece does not depend on who does it.
+ * A rank that finishes early measures its rollouts piece by piece while it waits (`Measuring`). Once all rollouts are
+ * there, unmeasured pieces are dealt over all ranks. A piece's numbers do not depend on the rank that measures it.
  */
 import { computeDealt, dealByCost } from '../dist/deal.ts';
 import { traced } from '../dist/trace.ts';
@@ -19,18 +19,21 @@ export interface DrawOptions extends RolloutOptions {
   world: World;
   /** Samples each prompt by itself, so that a response's log-probs do not depend on its neighbours in the batch. */
   exact?: boolean;
-  /** How long responses to a prompt were before. */
+  /** Lengths of earlier responses, by prompt. */
   lengths?: ExpectedLengths;
   measuring?: Measuring;
-  /** Plays episodes in place of sampling single responses. */
+  /** Plays episodes instead of sampling single responses. */
   player?: RolloutPlayer;
-  /** Called with this rank's rollouts as soon as their ids are known: a device may compute while texts and scores are made. */
+  /**
+   * Called with this rank's rollouts as soon as their ids are known, so that the device can compute while texts and
+   * scores are made.
+   */
   onSampled?: (rollouts: readonly Rollout[]) => void;
 }
 
-/** Plays episodes: their rollouts come with texts and scores. */
+/** Plays episodes. Their rollouts come with texts and scores. */
 export interface RolloutPlayer {
-  /** `longestPrompt`: tokens of the longest prompt of the step, on all ranks. */
+  /** `longestPrompt`: tokens of the step's longest prompt on any rank. */
   play(
     sampler: RolloutSampler,
     prompts: readonly PolicyPrompt[],
@@ -38,9 +41,9 @@ export interface RolloutPlayer {
   ): Promise<Rollout[]>;
 }
 
-/** What is computed for rollouts one by one, without those of other ranks: their log-probs under a reference, say. */
+/** Numbers computed for rollouts without knowing those of other ranks, such as log-probs under a reference. */
 export interface Measuring {
-  /** The rollouts of a rank in pieces, the same on every rank. */
+  /** A rank's rollouts in pieces, the same on every rank. */
   pieces(rollouts: readonly Rollout[]): Rollout[][];
   cost(piece: readonly Rollout[]): number;
   /** Fields to add to each rollout of a piece. */
@@ -74,7 +77,7 @@ export async function drawRollouts(
   }
   const sampled = performance.now();
   onSampled?.(own);
-  started += performance.now() - sampled; // not a part of sampling
+  started += performance.now() - sampled; // not part of the sampling time
   if (player === undefined) decodeResponses(own, tokenizer);
   const seconds = (performance.now() - started) / 1000;
   if (own.length > 0 && player === undefined) await scoreRollouts(scorer, own, signal);
@@ -85,7 +88,7 @@ export async function drawRollouts(
   return { rollouts, seconds };
 }
 
-/** Every rank's rollouts, on every rank, all of them measured. */
+/** All ranks' rollouts, on every rank, all measured. */
 async function exchanged(
   own: readonly Rollout[],
   prompts: readonly PolicyPrompt[],
@@ -103,7 +106,7 @@ async function exchanged(
     );
     return true;
   };
-  // Lengths differ: a rank may be done minutes before another, longer than a collective waits.
+  // Response lengths vary: a rank may finish minutes before another, longer than a collective operation waits.
   await world.meet('rollouts', measuring && work);
   if (world.size === 1) return [...own];
   const all = (await world.gather({ rollouts: own.map(carried), measured })).map((each) => ({
@@ -118,12 +121,15 @@ async function exchanged(
   return all.flatMap((each) => each.rollouts);
 }
 
-/** Adds its fields to each rollout. */
+/** Adds the measured fields to each rollout. */
 export function assignEach(rollouts: readonly Rollout[], fields: readonly Partial<Rollout>[]): void {
   for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, fields[i]);
 }
 
-/** What the others do not know of a rollout; the prompt they do. An episode has ids besides those of its responses. */
+/**
+ * The fields to send to other ranks, which already have the prompt. In an episode `ids` holds more than prompt and
+ * response.
+ */
 const carried = ({ prompt, ids, ...rest }: Rollout) => (rest.spans === undefined ? rest : { ...rest, ids });
 
 function restored(rest: ReturnType<typeof carried>, prompts: readonly PolicyPrompt[]): Rollout {
@@ -131,7 +137,7 @@ function restored(rest: ReturnType<typeof carried>, prompts: readonly PolicyProm
   return { ids: Int32Array.from([...prompt.ids, ...rest.responseIds]), ...rest, prompt };
 }
 
-/** The mean length of the responses to each prompt so far, and of all where a prompt is new. */
+/** The mean response length of each prompt so far. New prompts get the mean over all. */
 export class ExpectedLengths {
   readonly #byPrompt = new Map<number, number>();
   #count = 0;

@@ -1,5 +1,6 @@
 /**
- * The problems of environments as prompts: an endless stream to train on, with an optional curriculum, and held-out ones.
+ * The problems of environments as prompts: an endless stream for training, with an optional curriculum, and held-out
+ * problems.
  *
  *     const prompts = await EnvironmentPrompts.open(environments, new PromptWriter(tokenizer), { seed: 42 });
  *     await prompts.take(8);
@@ -13,11 +14,11 @@ import type { PolicyPrompt, ProblemWriter, PromptSource } from './prompts.ts';
 export interface EnvironmentPromptOptions {
   seed: number;
   curriculum?: CurriculumOptions;
-  /** The environments as they were asked for, for messages. */
+  /** The environments as requested, for messages. */
   recipe?: string;
 }
 
-/** An endless stream of training problems; test problems never appear in it (a hash of the problem decides). */
+/** An endless stream of training problems. Test problems never appear in it; a hash of the problem separates them. */
 export class EnvironmentPrompts extends EndlessPrompts implements PromptSource {
   readonly fingerprint: string;
   readonly #environments: OpenedEnvironments;
@@ -29,7 +30,7 @@ export class EnvironmentPrompts extends EndlessPrompts implements PromptSource {
     writer: ProblemWriter,
     options: EnvironmentPromptOptions,
   ): Promise<EnvironmentPrompts> {
-    // How a problem is written is part of what the run is trained on.
+    // The fingerprint covers the wording of problems, because the run is trained on it.
     const { messages } = await environments.problem(0, 0);
     return new EnvironmentPrompts(environments, writer, options, writer.write(0, messages)?.text);
   }
@@ -92,7 +93,7 @@ function problemsAt(
   return Promise.all(Array.from({ length: to - from }, (_, i) => environments.problem(seed, from + i, options)));
 }
 
-/** Held-out problems, without repeats; fewer than `count` if the environments have fewer. */
+/** Held-out problems without repeats. Fewer than `count` if the environments have fewer. */
 export async function environmentEvalPrompts(
   environments: OpenedEnvironments,
   writer: ProblemWriter,

@@ -1,6 +1,6 @@
 /**
- * Evaluates a policy on held-out prompts with greedy and sampled responses. The prompts are the same at every
- * evaluation and are never used for training.
+ * Evaluates a policy on held-out prompts with greedy and sampled responses. Every evaluation uses the same prompts,
+ * which are never trained on.
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
 import { computeDealt } from '../dist/deal.ts';
@@ -16,7 +16,7 @@ import { type PolicyPrompt, taskOf } from './prompts.ts';
 import type { Rollout, RolloutOptions, RolloutSampler } from './rollout.ts';
 
 export interface EvaluationOptions extends Omit<RolloutOptions, 'groupSize'> {
-  /** Sampled responses per prompt, besides the greedy one; 0 = none. */
+  /** Number of sampled responses per prompt, besides the greedy one; 0 = none. */
   samples: number;
   /** See `DrawOptions`. */
   exact?: boolean;
@@ -47,8 +47,8 @@ export async function evaluatePrompts(
 }
 
 /**
- * KL(policy‖reference) by the k1 estimate on the policy's own responses: Σ_t log π − log πref. Micro-batches are dealt over
- * the ranks.
+ * KL(policy‖reference) by the k1 estimate on the policy's own responses: Σ_t log π − log πref. Micro-batches are dealt
+ * over the ranks.
  */
 export async function measureKl(
   policy: Model,
@@ -91,7 +91,7 @@ function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout
   };
 }
 
-/** Accuracy of each task of a mixture: a mean may hide that one task is learnt and another forgotten. */
+/** Accuracy by task of a mixture, because the mean may hide that one task improves and another is forgotten. */
 function byTask(rollouts: readonly Rollout[], name: string): Record<string, number> {
   const tasks = Map.groupBy(rollouts, ({ prompt }) => taskOf(prompt));
   if (tasks.size < 2 || !isJudged(rollouts)) return {};

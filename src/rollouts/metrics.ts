@@ -3,8 +3,7 @@ import { meanOf, stdOf, zeroSpreadShare } from '../algorithms/index.ts';
 import { type EpisodeEnd, packedNumbers, type Rollout } from './rollout.ts';
 
 /**
- * `sampled`: all rollouts of the step; `trained`: those that are trained on (the same, unless uniform groups were
- * dropped).
+ * `sampled`: all rollouts of the step. `trained`: those trained on, which differ only if uniform groups were dropped.
  */
 export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Rollout[]): Record<string, number> {
   if (sampled.length === 0) return {};
@@ -36,8 +35,8 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
 }
 
 /**
- * The same of a policy that does not learn from its rewards: what they are spread like within a group says nothing. Without any
- * reward there is none to tell.
+ * The metrics of a policy that does not learn from rewards. The spread within groups is left out, because it says
+ * nothing there, and without any reward so are the rewards.
  */
 export function withoutRewards(
   metrics: Record<string, number>,
@@ -47,7 +46,7 @@ export function withoutRewards(
   return Object.fromEntries(Object.entries(metrics).filter(([name]) => !untold.test(name)));
 }
 
-/** Of the groups with equal rewards those that were right, and those that were wrong, in every response. */
+/** The shares of uniform groups in which every response is right, and in which every response is wrong. */
 function zeroSpreadSplit(sampled: readonly Rollout[]): Record<string, number> {
   const groups = [...Map.groupBy(sampled, ({ group }) => group).values()];
   const equal = groups.filter((group) => group.every(({ reward }) => reward === group[0]?.reward));
@@ -56,13 +55,13 @@ function zeroSpreadSplit(sampled: readonly Rollout[]): Record<string, number> {
   return { zero_spread_right: shareOf(true), zero_spread_wrong: shareOf(false) };
 }
 
-/** Where the reward model could not read all of some responses: the share of them. */
+/** The share of responses that the reward model could not read whole. Empty if there are none. */
 export function truncatedShare(rollouts: readonly Rollout[]): Record<string, number> {
   const cut = rollouts.filter(({ truncated }) => truncated).length;
   return cut === 0 ? {} : { score_truncated: cut / rollouts.length };
 }
 
-/** Turns of an episode, the share that the environment ended, and the share that failed with it. */
+/** Turns per episode, the share of episodes that ended by themselves, and the share that failed. */
 export function episodeMetrics(rollouts: readonly Rollout[]): Record<string, number> {
   const episodes = rollouts.flatMap(({ episode }) => (episode === undefined ? [] : [episode]));
   if (episodes.length === 0) return {};
@@ -76,13 +75,13 @@ export function episodeMetrics(rollouts: readonly Rollout[]): Record<string, num
   };
 }
 
-/** Where sampling was truncated: the mean share of the probability that was cut away at a token. */
+/** The mean probability mass cut off at a token, if sampling was truncated. */
 function cutMassOf(sampled: readonly Rollout[]): Record<string, number> {
   const cut = packedNumbers(sampled, ({ cutMass }) => cutMass);
   return cut.length === 0 ? {} : { cut_mass: meanOf(cut) };
 }
 
-/** Names under which the same numbers are known elsewhere; they are written beside ours. */
+/** Names of the same metrics in other libraries. They are logged alongside ours. */
 export const otherNames: Readonly<Record<string, string>> = {
   reward: 'reward_mean',
   kl: 'kl_div',

@@ -1,5 +1,5 @@
 /**
- * Opens the prompts of a config: those to train on, and those held out.
+ * Opens the prompts of a config, for training and held out.
  *
  *     const { prompts, evaluation } = await openPrompts(config, tokenizer);
  *     prompts.take(8);
@@ -15,7 +15,7 @@ import { EnvironmentPrompts, environmentEvalPrompts } from './environment-prompt
 import { agentPrompt, type PolicyPrompt, type ProblemWriter, type PromptSource, PromptWriter } from './prompts.ts';
 import { TaskPrompts, taskEvalPrompts } from './task-prompts.ts';
 
-/** How prompts are written as text; names as in configs. */
+/** How prompts are rendered as text, named as in configs. */
 export interface WritingConfig {
   promptMaxLength: number;
   promptFormat: FormatOptions['format'];
@@ -28,7 +28,7 @@ export interface PromptsConfig extends WritingConfig {
   task?: string;
   env?: string;
   agent?: string;
-  /** Seconds that an environment may take for a step, and an agent until it calls. */
+  /** Time limit in seconds for a step of an environment, and for an agent before its next call. */
   toolTimeout?: number;
   curriculum: boolean;
   curriculumUp: number;
@@ -45,22 +45,25 @@ export interface PromptsConfig extends WritingConfig {
 
 export interface OpenedPrompts {
   prompts: PromptSource;
-  /** The list that the source draws from, if it is a list. */
+  /** The list that the source draws from, if it has one. */
   train: PolicyPrompt[];
   evaluation: PolicyPrompt[];
 }
 
 export interface OpenOptions {
-  /** Rows in memory, in place of the config's dataset. */
+  /** In-memory rows instead of the config's dataset. */
   rows?: DatasetSpec;
-  /** Those of the config, by `openedEnvironments`. Whoever opened them keeps them open while prompts are taken and played. */
+  /**
+   * The config's environments, from `openedEnvironments`. The caller keeps them open while prompts are taken and
+   * played.
+   */
   environments?: OpenedEnvironments;
   progress?: Progress;
-  /** How often a request to the hub that fails is tried again. */
+  /** Number of retries of a failed hub request. */
   hubRetries?: number;
 }
 
-/** The environments or agents of a config, opened; undefined where it has none. */
+/** Opens the environments or agents of a config. undefined if it has none. */
 export async function openedEnvironments({
   env,
   agent,
@@ -102,7 +105,7 @@ export async function openPrompts(
   return { prompts: new ListPrompts(train, seed), train, evaluation };
 }
 
-/** Only the held-out prompts; the set may hold nothing else. */
+/** The held-out prompts only. The dataset may contain no others. */
 export async function heldOutPrompts(
   config: PromptsConfig,
   tokenizer: Tokenizer,
@@ -141,7 +144,7 @@ const sourceOf = ({ env, agent }: PromptsConfig) =>
 
 const heldOutCount = (config: PromptsConfig) => (config.evalSteps > 0 ? config.evalNumPrompts : 0);
 
-/** Agents write their prompts themselves. */
+/** Agents write their own prompts. */
 const problemWriter = (config: PromptsConfig, tokenizer: Tokenizer): ProblemWriter =>
   config.agent === undefined
     ? promptWriter(config, tokenizer)

@@ -1,7 +1,7 @@
 /**
- * Prompts, their sources, and how messages are written as prompts. The sources are in task-prompts.ts and
- * dataset-prompts.ts. The seed alone decides the prompt at any place of the stream, so that a resumed run continues
- * with the next one.
+ * Prompts, the interface of their sources, and the rendering of messages. The sources are in task-prompts.ts,
+ * dataset-prompts.ts and environment-prompts.ts. The prompt at each place of the stream depends on the seed alone, so a
+ * resumed run continues with the next one.
  */
 import { createHash } from 'node:crypto';
 import type { Problem } from '../environments/index.ts';
@@ -12,12 +12,12 @@ export interface PolicyPrompt {
   /** Its place in the stream (tasks) or in the set (datasets). */
   index: number;
   messages: readonly Message[];
-  /** As the model reads it. */
+  /** The text that the model reads. */
   text: string;
   ids: Int32Array;
-  /** The problem behind it, for the verifier. */
+  /** The task's problem, for the verifier. */
   example?: Example;
-  /** The problem of an environment that it begins. */
+  /** The environment's problem, if it starts an episode. */
   problem?: Problem;
   /** The known final answer of a dataset's prompt. */
   answer?: string;
@@ -25,20 +25,20 @@ export interface PolicyPrompt {
   fields?: Readonly<Record<string, unknown>>;
 }
 
-/** The task or the environment that a prompt is of. */
+/** The task or environment of a prompt. */
 export const taskOf = ({ example, problem }: PolicyPrompt): string | undefined =>
   example?.task ?? problem?.environment.name;
 
 export interface PromptSource {
   /** The next prompts of the stream. */
   take(count: number): PolicyPrompt[] | Promise<PolicyPrompt[]>;
-  /** Stands for the prompts that it draws from, and for how they are written. */
+  /** A hash of the prompts that it draws from, and of their rendering. */
   readonly fingerprint: string;
   /** Passes over the prompts so far; always 0 for an endless source. */
   readonly epoch: number;
-  /** Prompts of one pass; undefined for an endless source. */
+  /** Number of prompts in one pass; undefined for an endless source. */
   readonly size: number | undefined;
-  /** Tells a curriculum how often each of its prompts was solved, from 0 to 1. */
+  /** Tells a curriculum what share of responses solved each prompt, from 0 to 1. */
   learn?(prompts: readonly PolicyPrompt[], success: readonly number[]): void;
   /** Metrics of the source, such as a curriculum's levels. */
   metrics?(): Record<string, number>;
@@ -47,12 +47,12 @@ export interface PromptSource {
 }
 
 export interface PromptOptions extends FormatOptions {
-  /** Longer prompts are left out and counted. */
+  /** Longer prompts are dropped and counted. */
   maxLength?: number;
   system?: string;
 }
 
-/** Writes messages as prompts. */
+/** Renders messages as prompts. */
 export class PromptWriter {
   readonly #tokenizer: Tokenizer;
   readonly #format: ChatFormat;
@@ -69,7 +69,7 @@ export class PromptWriter {
     return this.#options.maxLength ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Undefined if the prompt is too long. */
+  /** undefined if the prompt is too long. */
   write(index: number, prompt: string | readonly Message[]): PolicyPrompt | undefined {
     const { system } = this.#options;
     const asked: readonly Message[] = typeof prompt === 'string' ? [{ role: 'user', content: prompt }] : prompt;
@@ -82,16 +82,16 @@ export class PromptWriter {
   }
 }
 
-/** Writes the problem of an environment, or of an agent. */
+/** Renders the problem of an environment or an agent. */
 export type ProblemWriter = Pick<PromptWriter, 'write' | 'maxLength'>;
 
-/** The problem of an agent as a prompt: nothing is read before the agent's first call. */
+/** An agent's problem as a prompt without text: the policy reads nothing before the agent's first call. */
 export function agentPrompt(index: number, problem: string | readonly Message[]): PolicyPrompt {
   const messages: readonly Message[] = typeof problem === 'string' ? [{ role: 'user', content: problem }] : problem;
   return { index, messages, text: messages.map(({ content }) => content).join('\n\n'), ids: new Int32Array() };
 }
 
-/** Stands for a set of prompts in their order, with their answers. */
+/** A hash of prompts in their order, with their answers. */
 export function promptsFingerprint(prompts: readonly PolicyPrompt[]): string {
   const hash = createHash('sha256');
   for (const { text, answer, problem } of prompts)
@@ -99,7 +99,7 @@ export function promptsFingerprint(prompts: readonly PolicyPrompt[]): string {
   return hash.digest('hex');
 }
 
-/** Tells a curriculum which share of the responses to each of its prompts was right. */
+/** Tells a curriculum the share of right responses to each of its prompts. */
 export function reportSuccess(
   source: PromptSource,
   prompts: readonly PolicyPrompt[],

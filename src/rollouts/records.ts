@@ -76,7 +76,7 @@ function factsOf({ prompt, ended, responseIds }: Rollout): RolloutFacts {
   return { ...(task === undefined ? {} : { task }), ended, lengthTokens: responseIds.length };
 }
 
-/** A single user message as it was written; a longer conversation as the model reads it. */
+/** A single user message as written; a longer conversation as rendered for the model. */
 export function promptLabel({ messages, text }: PolicyPrompt): string {
   const [only] = messages;
   return messages.length === 1 && only?.role === 'user' ? only.content : text;

@@ -1,6 +1,6 @@
 /**
- * A rollout is a response of the policy with its numbers. It is kept in host memory between sampling and the losses,
- * whatever device is used.
+ * A rollout is a response of the policy with its numbers. Between sampling and the losses it is in host memory, on
+ * every kind of device.
  *
  *     const seeds = rolloutSeeds(config.seed, step);
  *     const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(8), { groupSize: 4, maxNewTokens: 64, temperature: 1, seeds });
@@ -13,67 +13,68 @@ import type { RewardItem } from '../rewards/index.ts';
 import type { Message, Tokenizer } from '../text/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
 
-/** The part of the sampler that rollouts use; tests replace it. */
+/** The part of the sampler that rollouts use. Tests replace it. */
 export type RolloutSampler = Pick<Sampler, 'generate' | 'dispose'> & Partial<Pick<Sampler, 'reserve'>>;
 
 export interface Rollout extends PromptedResponse {
   prompt: PolicyPrompt;
-  /** The number of its prompt in the step, and of the response in its group. */
+  /** The number of its prompt in the step. `rolloutIndex` counts the responses in its group. */
   group: number;
   rolloutIndex: number;
-  /** The response's ids, up to and including the token that ended it; of an episode those of all its responses. */
+  /** The response's ids including the token that ended it. For an episode, those of all its responses. */
   responseIds: Int32Array;
-  /** Its text; of an episode what was said, with who said it. */
+  /** The response's text. For an episode, its transcript. */
   response: string;
   /**
-   * The turns of an episode. Its `spans` say which of its ids are the policy's. An agent's conversations lie end to end in its ids, and
-   * `starts` says where; it has no prompt of its own.
+   * The turns of an episode; `spans` marks the policy's own ids. An agent's rollout has no prompt of its own: its
+   * conversations lie end to end in `ids`, and `starts` says where each begins.
    */
   episode?: EpisodeRecord;
-  /** Ended by itself, not cut at maxNewTokens. */
+  /** Ended by itself instead of being cut off at maxNewTokens. */
   ended: boolean;
-  /** Log-probs of the response's tokens, over the whole vocabulary, under the weights that sampled them. */
+  /** Log-probs of the response's tokens over the whole vocabulary, under the weights that sampled them. */
   lpOld: Float32Array;
-  /** The share of probability that top-k, top-p or min-p cut off at each token; undefined if nothing is cut. */
+  /** The probability mass that top-k, top-p or min-p cut off at each token; undefined without truncation. */
   cutMass?: Float32Array;
-  /** The same, computed by the trainer, if requested. */
+  /** Log-probs recomputed by the trainer, if requested. */
   lpTrainer?: Float32Array;
   lpRef?: Float32Array;
   lpTeacher?: Float32Array;
   /** V of each token under the weights that sampled. */
   values?: Float32Array;
-  /** The reward that is maximised: the score, normalised and with penalties. */
+  /** The reward that is maximised: the score after normalisation and penalties. */
   reward: number;
-  /** The parts of the reward by name, before weights, and their weighted sum. */
+  /** The parts of the reward by name before weighting, and their weighted sum. */
   parts: Record<string, number>;
   score: number;
-  /** The reward model could not read all of it: the score is that of its last tokens alone. */
+  /** Too long for the reward model, which scored only the last tokens. */
   truncated?: boolean;
-  /** Whether the verifier found it right; undefined without a verifier. */
+  /** Whether the verifier accepts it; undefined without a verifier. */
   correct?: boolean;
-  /** A_t of each token, and the one number of the response that is stored. */
+  /** A_t of each token, and one number for the response, which is stored. */
   advantages: Float64Array;
   advantage: number;
   returns?: Float64Array;
 }
 
-/** An answer of the policy and what the environment made of it. */
+/** An answer of the policy, and the environment's reply. */
 export interface EpisodeTurn {
-  /** Of an agent's call: the messages that it brought, those that the conversation did not have already. */
+  /** For an agent's call: the messages that are new in its conversation. */
   asked?: readonly Message[];
-  /** Of an agent with several conversations: the number of this one, from 1. */
+  /** For an agent: the number of the turn's conversation, from 1. */
   conversation?: number;
   response: string;
-  /** Tokens of the response. */
+  /** Number of tokens in the response. */
   tokens: number;
-  /** What the environment said then, also after the last turn, where the policy no longer reads it. */
+  /** The environment's reply. Present after the last turn too, although the policy no longer reads it. */
   told: readonly Message[];
   reward: number;
 }
 
 /**
- * Why an episode ended. `done`: the environment said so; `turns`: --max-turns; `length`: --max-new-tokens; `error`: the
- * environment failed, and --on-reward-error score goes on. An agent's ends with `turns` or `length` where a call of it was refused.
+ * Why an episode ended. `done`: the environment or agent ended it. `turns`: --max-turns. `length`: --max-new-tokens.
+ * `error`: the environment failed, and --on-reward-error score continues. An agent's episode ends with `turns` or
+ * `length` if one of its calls was refused.
  */
 export type EpisodeEnd = 'done' | 'turns' | 'length' | 'error';
 
@@ -82,20 +83,20 @@ export interface EpisodeRecord {
   difficulty: number;
   turns: EpisodeTurn[];
   end: EpisodeEnd;
-  /** As the environment said; undefined if it never did. */
+  /** As the environment reported; undefined if it never did. */
   success?: boolean;
-  /** Whether its episodes succeed or fail; not known of every environment. */
+  /** Whether its episodes can succeed or fail. Unknown for some environments. */
   judged?: boolean;
 }
 
-/** What was said in an episode after its prompt, in order, and which of it are the policy's turns. */
+/** The messages of an episode after its prompt, in order, with the policy's turns marked. */
 export function saidIn({
   turns,
 }: Pick<EpisodeRecord, 'turns'>): { role: string; content: string; turn?: EpisodeTurn }[] {
   let before = 1;
   return turns.flatMap((turn) => {
     const { response, asked = [], told, conversation = before } = turn;
-    // Who reads a list of calls sees where another conversation goes on.
+    // Marks the turns at which the transcript switches to another conversation.
     const other = conversation === before ? [] : [{ role: 'conversation', content: String(conversation) }];
     before = conversation;
     const plain = ({ role, content }: Message) => ({ role, content });
@@ -103,7 +104,7 @@ export function saidIn({
   });
 }
 
-/** The same as one text. */
+/** The messages of an episode as one text. */
 export function transcriptOf(episode: Pick<EpisodeRecord, 'turns'>): string {
   const said = saidIn(episode);
   return said.length === 1
@@ -118,7 +119,7 @@ export interface RolloutOptions {
   topP?: number;
   topK?: number;
   minP?: number;
-  /** The seed for each prompt, by its place in the list. It alone decides what is sampled. */
+  /** The seed of each prompt by its place in the list. Samples depend on it alone. */
   seeds: (place: number) => number;
   signal?: AbortSignal;
   progress?: Progress;
@@ -130,7 +131,7 @@ export const rolloutSeeds =
   (place: number) =>
     new Random('rollout', seed, ...key, place).uint32();
 
-/** `groupSize` responses to every prompt, group after group. */
+/** Samples `groupSize` responses to every prompt, group after group. */
 export async function sampleRollouts(
   sampler: RolloutSampler,
   tokenizer: Tokenizer,
@@ -142,7 +143,7 @@ export async function sampleRollouts(
   return rollouts;
 }
 
-/** The same without the responses' texts. */
+/** `sampleRollouts` without decoding the texts. */
 export async function sampleIds(
   sampler: RolloutSampler,
   tokenizer: Pick<Tokenizer, 'eosIds'>,
@@ -165,7 +166,7 @@ export async function sampleIds(
   return groups.flatMap((group, i) => group.map((sampled, k) => rolloutOf(prompts[i] as PolicyPrompt, sampled, i, k)));
 }
 
-/** How tokens are drawn, and which end a response. */
+/** The sampling settings, and the tokens that end a response. */
 export function samplingRule(
   { temperature, topP, topK, minP }: Pick<RolloutOptions, 'temperature' | 'topP' | 'topK' | 'minP'>,
   { eosIds }: Pick<Tokenizer, 'eosIds'>,
@@ -179,7 +180,7 @@ export function samplingRule(
   };
 }
 
-/** Sets each rollout's text. */
+/** Decodes each rollout's text. */
 export function decodeResponses(rollouts: readonly Rollout[], tokenizer: Tokenizer): void {
   for (const rollout of rollouts) rollout.response = tokenizer.decode(rollout.responseIds, { skipSpecialTokens: true });
 }
@@ -208,7 +209,7 @@ function rolloutOf(prompt: PolicyPrompt, sampled: SampledResponse, group: number
   };
 }
 
-/** Numbers of all rollouts' tokens, one rollout after another. */
+/** Numbers of all rollouts' tokens, concatenated. */
 export function packedNumbers(
   rollouts: readonly Rollout[],
   pick: (rollout: Rollout) => ArrayLike<number> | undefined,
@@ -223,10 +224,10 @@ export function packedNumbers(
   return all;
 }
 
-/** A rollout as a scorer sees it. */
+/** A rollout as input for a scorer. */
 export function rewardItem({ prompt, response }: Pick<Rollout, 'prompt' | 'response'>): RewardItem {
   const { example, answer, messages } = prompt;
-  // A final answer that was read out of the row's solution stands before the column itself.
+  // A final answer extracted from the row's solution takes precedence over the column.
   const fields = { ...prompt.fields, ...(answer === undefined ? {} : { answer }) };
   return {
     prompt: messages,

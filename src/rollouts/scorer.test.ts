@@ -17,7 +17,7 @@ const total = async (rewardWeights: string[]) => {
 };
 
 it('a part has the weight that is named for it, not that times the weight of its reward', async () => {
-  // The answer is right, and has two of four tags, each once: its form is 0.75 · 2/4.
+  // The answer is right and has two of four tags, once each: its format scores 0.75 · 2/4.
   expect(await total(['verifier=2', 'format=0.3'])).toBeCloseTo(2 + 0.3 * 0.375, 12);
   expect(await total(['verifier=2'])).toBe(2);
 });

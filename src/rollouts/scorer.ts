@@ -1,4 +1,4 @@
-/** The reward of a config: reward model, verifier and reward module as one scorer. */
+/** The reward of a config: reward model, verifier and reward module combined into one scorer. */
 import { suggestion, UserError } from '../errors.ts';
 import { dtypeOf, type Precision, type QuantType } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
@@ -22,27 +22,27 @@ import type { PolicyPrompt } from './prompts.ts';
 export interface ScorerOptions {
   device: Device;
   prompts: readonly PolicyPrompt[];
-  /** Scorers of the calling program, besides those of the config. */
+  /** Scorers of the calling program, added to those of the config. */
   extra?: readonly RewardScorer[];
   onFailure?: (error: Error) => void;
-  /** Whether a run may have no reward: it learns from something else. */
+  /** Whether the run may do without a reward, because it learns from a teacher. */
   optional?: boolean;
 }
 
-/** The options of a reward; names as in configs. */
+/** The options of a reward, named as in configs. */
 export interface RewardOptions {
   task?: string;
-  /** An environment gives the rewards itself. */
+  /** The environment gives the rewards itself. */
   env?: string;
-  /** So does an agent. */
+  /** The agent gives the rewards itself. */
   agent?: string;
   rewardModelPath?: string;
   rmQuantType?: QuantType;
   rmPrecision?: Precision;
   rewardModule?: string;
-  /** `name=weight`; 1 each unless given. */
+  /** `name=weight`; the default weight is 1. */
   rewardWeights?: readonly string[];
-  /** On unless another reward is named. */
+  /** On by default unless another reward is named. */
   verifierReward?: boolean;
   formatReward: boolean;
   /** Seconds. */
@@ -55,13 +55,13 @@ export interface RewardOptions {
 export interface ConfiguredScorer extends RewardScorer {
   /** The reward model among the rewards. */
   rewardModel?: RewardModelScorer;
-  /** There is no reward: every score is 0. */
+  /** There is no reward, and every score is 0. */
   isNone?: boolean;
 }
 
 const noScores = (items: readonly unknown[]) => items.map(() => 0);
 
-/** In place of a reward. */
+/** The scorer of a run without rewards. */
 const unscored: ConfiguredScorer = {
   name: 'none',
   isNone: true,
@@ -70,8 +70,8 @@ const unscored: ConfiguredScorer = {
 };
 
 /**
- * The weighted sum of all rewards that the config names: reward model, verifier, reward module. Disposing of it frees
- * what was opened here, not the calling program's own scorers.
+ * The weighted sum of all rewards in the config: reward model, verifier, reward module. `dispose` frees what was opened
+ * here, but not the calling program's scorers.
  */
 export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<ConfiguredScorer> {
   if ((config.env ?? config.agent) !== undefined) return episodeReward(config.agent !== undefined, options.extra);
@@ -84,7 +84,7 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
     checkWeighted(weights, names);
     return unscored;
   }
-  // The parts of a user's function are known only after its first call; the sum checks their names then.
+  // The reward parts of a user's function are known only after its first call, when the sum checks their names.
   if (config.rewardModule === undefined && (extra ?? []).length === 0) checkWeighted(weights, names);
   const ofParts = [...weights].filter(([name]) => !names.includes(name));
   const formatShare = names.includes('verifier') ? formatWeight(config, weights) : 0;
@@ -97,7 +97,7 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
   return { ...sum, ...(rewardModel && { rewardModel }), dispose: () => own.dispose() };
 }
 
-/** Episodes come with their scores: nothing else scores them. */
+/** Episodes come with their scores, so no scorer runs. */
 function episodeReward(isAgent: boolean, extra: readonly RewardScorer[] = []): ConfiguredScorer {
   const [name, flag, where] = isAgent
     ? ['agent', '--agent', "agent's run"]
@@ -109,12 +109,12 @@ function episodeReward(isAgent: boolean, extra: readonly RewardScorer[] = []): C
   return { name, score: () => Promise.reject(new UserError(`Only the episodes of an ${name} have its reward.`)) };
 }
 
-/** Who judged, as it stands in the files of an evaluation. */
+/** The scorer, as recorded in an evaluation's files. */
 export interface JudgeHeading {
   reward_model?: string;
   /** The quantisation of the reward model's weights; null for none. */
   rm_quant_type?: QuantType | null;
-  /** How it scored: `fast` where that was asked for and there was a way. */
+  /** The precision it scored in: `fast` if that was requested and available. */
   rm_precision?: Precision;
   reward_module?: string;
 }
@@ -156,8 +156,8 @@ async function scorersOf(
 }
 
 /**
- * Finds what would stop a run at its rewards, without loading a model or running a module. Returns the bytes of the reward
- * model, 0 without one.
+ * Finds reward errors that would stop a run, without loading a model or running a module. Returns the bytes of the
+ * reward model, 0 without one.
  */
 export async function checkReward(
   config: RewardOptions,
@@ -177,7 +177,7 @@ export async function checkReward(
   return rewardModelBytes(rewardModelPath, { device, dtype: dtypeOf(config.dtype, device), quantType, progress });
 }
 
-/** Refuses weights of rewards that there are not. */
+/** Refuses weights for rewards that do not exist. */
 function checkWeighted(weights: ReadonlyMap<string, number>, names: readonly string[]): void {
   for (const name of weights.keys()) {
     if (names.includes(name) || (name === 'format' && names.includes('verifier'))) continue;
@@ -192,7 +192,7 @@ const noReward = () =>
     'There is no reward: give --reward-model-path, --reward-module, --task with its verifier, or a dataset with answers.',
   );
 
-/** The verifier of the task's or the dataset's answers; undefined where it is off. `other`: another reward is named. */
+/** The verifier of the task's or dataset's answers; undefined if it is off. `other`: another reward is named. */
 function verifierOf(config: RewardOptions, prompts: readonly PolicyPrompt[], other: boolean): RewardScorer | undefined {
   const { verifierReward } = config;
   const verifier = (verifierReward ?? !other) ? knownAnswers(config, prompts) : undefined;
@@ -225,7 +225,7 @@ function formatWeight(config: RewardOptions, weights: ReadonlyMap<string, number
   return weights.get('format') ?? (config.formatReward ? 0.2 : 0);
 }
 
-/** `verifier=1,format=0.2`. */
+/** Parses `verifier=1,format=0.2`. */
 function weightsOf(entries: readonly string[]): Map<string, number> {
   const weights = new Map<string, number>();
   for (const entry of entries) {

@@ -1,11 +1,11 @@
-/** Scores rollouts: every scorer is called once for the whole batch. */
+/** Scores rollouts. Every scorer is called once with the whole batch. */
 import { UserError } from '../errors.ts';
 import { isRight, type RewardItem, type RewardScorer, scoreParts } from '../rewards/index.ts';
 import { frozenCopy } from '../rewards/program/batch.ts';
 import { isReward } from '../rewards/scorer.ts';
 import { type Rollout, rewardItem } from './rollout.ts';
 
-/** Sets each rollout's score and parts by the scorer, `truncated` by a reward model, and `correct` by the verifier. */
+/** Sets each rollout's score and parts, `truncated` from a reward model, and `correct` from the verifier. */
 export async function scoreRollouts(
   scorer: RewardScorer,
   rollouts: readonly Rollout[],
@@ -28,8 +28,8 @@ export async function scoreRollouts(
 }
 
 /**
- * Sets `correct` of episodes that succeed or fail. Where an environment does not say whether its own do, one success or failure in the
- * batch tells: the others that said nothing have failed.
+ * Sets `correct` of episodes that can succeed or fail. If an environment does not declare this, one reported success or
+ * failure in the batch shows it, and its episodes without a report count as failed.
  */
 export function judgeEpisodes(rollouts: readonly Rollout[]): void {
   const byEnvironment = Map.groupBy(rollouts, ({ episode }) => episode?.environment);

@@ -1,6 +1,6 @@
 /**
- * Shapes scores into rewards before advantages are computed: normalisation, then penalties for responses that did not
- * end or are too long.
+ * Shapes scores into rewards before advantages are computed: normalisation, then penalties for responses that were cut
+ * off or are too long.
  */
 import { meanOf, overlongPenalty, stdOf, withEosPenalty } from '../algorithms/index.ts';
 import type { Rollout } from './rollout.ts';
@@ -65,7 +65,10 @@ export class RewardShaper {
   }
 }
 
-/** Tokens of what max-new-tokens allows: of an episode with what it was told, of an agent's in its longest conversation. */
+/**
+ * The tokens that count towards maxNewTokens: in an episode including observations, for an agent those of its longest
+ * conversation.
+ */
 function takenRoom({ ids, promptLength, spans, starts, responseIds }: Rollout): number {
   if (spans === undefined) return responseIds.length;
   if (starts === undefined) return ids.length - promptLength;

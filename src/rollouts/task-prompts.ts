@@ -1,5 +1,5 @@
 /**
- * Prompts from verifiable tasks: an endless stream to train on, with an optional curriculum, and held-out problems.
+ * Prompts from verifiable tasks: an endless stream for training, with an optional curriculum, and held-out problems.
  *
  *     const prompts = new TaskPrompts(new PromptWriter(tokenizer), { tasks: 'chain_sum:1*2,gcd', seed: 42 });
  *     prompts.take(8);
@@ -16,7 +16,7 @@ export interface TaskPromptOptions {
   curriculum?: CurriculumOptions;
 }
 
-/** An endless stream of training problems; test problems never appear in it (a hash of the prompt decides). */
+/** An endless stream of training problems. Test problems never appear in it; a hash of the prompt separates them. */
 export class TaskPrompts extends EndlessPrompts implements PromptSource {
   readonly #writer: PromptWriter;
   readonly #options: TaskPromptOptions;
@@ -32,7 +32,7 @@ export class TaskPrompts extends EndlessPrompts implements PromptSource {
     this.#mixture = this.#atLevels();
   }
 
-  /** The problems that it draws from, whatever the spelling and the order of the tasks, and one of them as it is written. */
+  /** Covers the tasks, whatever their spelling and order, and the wording of one problem. */
   get fingerprint(): string {
     const used = this.#whole.parts
       .filter(({ weight }) => weight > 0)
@@ -83,7 +83,7 @@ export class TaskPrompts extends EndlessPrompts implements PromptSource {
 const partsOf = (whole: Mixture) =>
   whole.parts.map(({ task: { name }, lowest, highest, weight }) => ({ name, lowest, highest, weight }));
 
-/** Held-out problems of a mixture, without repeats; fewer than `count` if the tasks have fewer. */
+/** Held-out problems of a mixture, without repeats. Fewer than `count` if the tasks have fewer. */
 export function taskEvalPrompts(
   writer: PromptWriter,
   options: { tasks: TaskRecipe; seed: number; count: number; testShare?: number; onTooLong?: () => void },

@@ -1,6 +1,6 @@
 /**
- * KL(policy‖reference) along given responses, summed over the whole vocabulary at each token. It is valid for responses of
- * any policy, sampled or greedy, is never negative and has no sampling noise of its own.
+ * KL(policy‖reference) along given responses, summed over the whole vocabulary at each token. It holds for responses of
+ * any policy, sampled or greedy, is never negative, and has no sampling noise of its own.
  */
 import { computeDealt } from '../dist/deal.ts';
 import { joinWorld } from '../dist/world.ts';
@@ -12,10 +12,10 @@ import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 import { byTokens, type ScoreOptions, withTokens } from './batches.ts';
 import type { Rollout } from './rollout.ts';
 
-/** Elements of one chunk of logits. */
+/** Number of logits per chunk. */
 const chunkElements = 1 << 24;
 
-/** Whatever can run a function on the reference's weights. */
+/** Anything that can run a function on the reference's weights. */
 export interface ReferenceModel {
   use<T>(body: (model: Model) => T): T;
 }

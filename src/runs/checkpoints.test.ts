@@ -46,7 +46,7 @@ describe('saving', () => {
     expect(await checkpointFault(path)).toBeUndefined();
     expect(readdirSync(folder)).toEqual(['step-10']);
     const manifest = JSON.parse(readFileSync(join(path, 'manifest.json'), 'utf8'));
-    // The CRC-32 of "weights 10", from Python's zlib.
+    // CRC-32 of "weights 10", from Python's zlib.
     expect(manifest.files.find((file: { path: string }) => file.path === 'model.safetensors')).toEqual({
       path: 'model.safetensors',
       size: 10,

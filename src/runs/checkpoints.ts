@@ -1,7 +1,7 @@
 /**
- * Checkpoints are complete or absent. A checkpoint is written to a temporary folder beside its place, synced, given a
- * manifest of sizes and checksums, and renamed. A crash at any moment leaves earlier checkpoints untouched and at most
- * a stale temporary folder.
+ * Checkpoints are complete or absent. A checkpoint is written to a temporary folder beside its final place, synced,
+ * given a manifest of sizes and checksums, and renamed. A crash at any moment leaves earlier checkpoints intact and at
+ * most a stale temporary folder.
  *
  *     await saveCheckpoint(run, 'step-100', { step: 100, write: (dir) => model.save(dir), json: { 'trainer_state.json': state } });
  *     const { path, skipped } = await findCheckpoint('latest', { outputDir: './checkpoints/rm' });
@@ -28,13 +28,13 @@ import type { Tensor } from '../tensor/index.ts';
 import { isAlive } from './lock.ts';
 
 export interface CheckpointParts {
-  /** The step that was reached. */
+  /** Number of steps taken. */
   step: number;
-  /** Files by name: any JSON value. */
+  /** JSON files by name. */
   json?: Record<string, unknown>;
-  /** Files by name: tensors, as safetensors. */
+  /** Safetensors files by name. */
   tensors?: Record<string, Map<string, Tensor>>;
-  /** Writes the model, tokenizer and whatever else into the folder. */
+  /** Writes the model, the tokenizer and anything else into the folder. */
   write?: (folder: string) => void | Promise<void>;
 }
 
@@ -56,7 +56,7 @@ const stepName = /^(?:step|checkpoint)-(\d+)$/;
 const stalePrefix = /^\.(tmp|old)-(.+)~(.*)~(\d+)~(\d+)$/;
 let written = 0;
 
-/** Writes `<folder>/<name>/` as a whole; an existing one of that name is replaced. Returns its path. */
+/** Writes `<folder>/<name>/` atomically, replacing an existing one. Returns its path. */
 export async function saveCheckpoint(folder: string, name: string, parts: CheckpointParts): Promise<string> {
   makeFolder(folder);
   const target = join(folder, name);
@@ -66,7 +66,7 @@ export async function saveCheckpoint(folder: string, name: string, parts: Checkp
     mkdirSync(temporary);
     await parts.write?.(temporary);
     if (parts.tensors) {
-      // Imported here, so that listing checkpoints does not load the engine.
+      // Imported here so that listing checkpoints does not load the engine.
       const { writeSafetensors } = await import('../tensor/safetensors/safetensors.ts');
       for (const [file, tensors] of Object.entries(parts.tensors)) writeSafetensors(join(temporary, file), tensors);
     }
@@ -85,7 +85,7 @@ export async function saveCheckpoint(folder: string, name: string, parts: Checkp
   }
 }
 
-/** Checksums and syncs every file, then writes the manifest that makes the folder a checkpoint. */
+/** Computes checksums, syncs every file, and writes the manifest that makes the folder a checkpoint. */
 async function seal(folder: string, step: number): Promise<void> {
   const files: Manifest['files'] = [];
   for (const path of filesIn(folder)) files.push({ path, ...(await checksum(join(folder, path), true)) });
@@ -106,7 +106,7 @@ const chunkBytes = 4 << 20;
 
 async function checksum(path: string, sync: boolean): Promise<{ size: number; crc32: number }> {
   await using handle = await open(path, 'r');
-  // No larger than the file: the garbage collector soon has much to do where small checkpoints are written often.
+  // No larger than the file: frequent small checkpoints would otherwise keep the garbage collector busy.
   const buffer = Buffer.allocUnsafe(Math.min(chunkBytes, (await handle.stat()).size + 1));
   let size = 0;
   let crc = 0;
@@ -153,7 +153,7 @@ export interface CheckpointEntry {
   step: number;
 }
 
-/** Step checkpoints of a run, by step. By name only: `checkpointFault` says whether one is complete. */
+/** The step checkpoints of a run, by step. Judged by name only; `checkpointFault` tells whether one is complete. */
 export function listCheckpoints(folder: string): CheckpointEntry[] {
   if (!existsSync(folder)) return [];
   return readdirSync(folder)
@@ -173,7 +173,7 @@ export function readManifest(path: string): Manifest | undefined {
   }
 }
 
-/** What is wrong with a checkpoint, or undefined when every file is there, of the right size and checksum. */
+/** What is wrong with a checkpoint. undefined if every file exists with the right size and checksum. */
 export async function checkpointFault(path: string): Promise<string | undefined> {
   if (!existsSync(path)) return 'it does not exist';
   const manifest = readManifest(path);
@@ -193,15 +193,15 @@ export async function checkpointFault(path: string): Promise<string | undefined>
 export interface FoundCheckpoint {
   path: string;
   step: number;
-  /** The run folder that holds it. */
+  /** The run folder that contains it. */
   run: string;
   /** Newer checkpoints that were skipped because they are damaged. */
   skipped: { path: string; reason: string }[];
 }
 
 /**
- * The checkpoint that `--resume-from` names: a checkpoint, a run folder, or `latest` (the newest run under
- * `outputDir`).
+ * The checkpoint named by `--resume-from`: a checkpoint, a run folder, or `latest` for the newest run under
+ * `outputDir`.
  */
 export async function findCheckpoint(target: string, options: { outputDir?: string } = {}): Promise<FoundCheckpoint> {
   if (target === 'latest') return findLatest(options.outputDir ?? '.');
@@ -270,7 +270,7 @@ function listHint(folder: string): string {
   return there.length > 0 ? ` There are: ${there.slice(-8).join(', ')}.` : '';
 }
 
-/** Deletes the oldest step checkpoints beyond `limit`; those in `keep` (best, resumed from) stay and do not count. */
+/** Deletes the oldest step checkpoints beyond `limit`. Those in `keep` (best, resumed from) stay and do not count. */
 export function pruneCheckpoints(folder: string, limit: number | undefined, keep: readonly string[] = []): string[] {
   if (!limit || limit < 1) return [];
   const kept = new Set(keep.map((path) => resolve(path)));
@@ -285,7 +285,7 @@ export function pruneCheckpoints(folder: string, limit: number | undefined, keep
   return doomed.map((entry) => entry.path);
 }
 
-/** Sets aside the checkpoints after a step: a run resumed at that step takes those steps again, perhaps differently. */
+/** Sets aside checkpoints after a step: a run resumed there takes later steps again, perhaps differently. */
 export function supersedeAfter(folder: string, step: number): string[] {
   return listCheckpoints(folder)
     .filter((entry) => entry.step > step)
@@ -297,7 +297,7 @@ export function supersedeAfter(folder: string, step: number): string[] {
     });
 }
 
-/** Removes what crashed processes left behind. A checkpoint that was being replaced is put back. */
+/** Removes what crashed processes left behind, and restores a checkpoint that was being replaced. */
 export function cleanStale(folder: string): string[] {
   if (!existsSync(folder)) return [];
   const removed: string[] = [];
@@ -305,7 +305,7 @@ export function cleanStale(folder: string): string[] {
     const match = stalePrefix.exec(name);
     if (!match || (match[3] === hostname() && isAlive(Number(match[4])))) continue;
     const path = join(folder, name);
-    // Another machine may still be writing to a shared disk: wait a day.
+    // On a shared disk another machine may still be writing, so its files are left for a day.
     if (match[3] !== hostname() && Date.now() - statSync(path).mtimeMs < 86_400_000) continue;
     const target = join(folder, match[2] ?? '');
     if (

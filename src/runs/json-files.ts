@@ -1,7 +1,7 @@
 /** Small files that are read and written whole. */
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 
-/** Undefined if there is no such file or it holds no JSON. */
+/** undefined if the file does not exist or is not JSON. */
 export function readJson<T>(path: string | URL): T | undefined {
   try {
     return JSON.parse(readFileSync(path, 'utf8')) as T;
@@ -12,7 +12,7 @@ export function readJson<T>(path: string | URL): T | undefined {
   }
 }
 
-/** Writes to a temporary file and renames it: readers see the old content or the new, never half. */
+/** Writes to a temporary file and renames it, so that readers see the old content or the new. */
 export function writeWhole(path: string, content: string | Uint8Array): void {
   const temporary = `${path}.${process.pid}.part`;
   try {

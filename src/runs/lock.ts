@@ -2,7 +2,7 @@
  * One writer per run folder. Two processes on one run would write its metrics and rollouts twice, so the writer holds
  * `run.lock`. The file names the process, and its modification time is the last heartbeat.
  *
- *     using lock = lockRun(folder, 'train policy');      // a UserError that names the holder if there is one
+ *     using lock = lockRun(folder, 'train policy');      // a UserError that names the holder, if there is one
  *     lock.check();                                      // an error if the folder was deleted meanwhile
  */
 import {
@@ -29,14 +29,14 @@ export interface LockHolder {
   pid: number;
   host: string;
   command: string;
-  /** When it took the lock, ISO 8601. */
+  /** When the lock was taken, ISO 8601. */
   since: string;
-  /** Start of the process in clock ticks after boot, if known: another process may get the same pid later. */
+  /** Start of the process in clock ticks after boot, if known: a later process may get the same pid. */
   started?: string;
 }
 
 export interface RunLock extends Disposable {
-  /** Throws if the lock is no longer ours because the folder was deleted or replaced. */
+  /** Throws if the lock is lost because the folder was deleted or replaced. */
   check(): void;
   release(): void;
 }
@@ -52,7 +52,7 @@ export function lockRun(folder: string, command: string): RunLock {
     ...(startOf(process.pid) === undefined ? {} : { started: startOf(process.pid) }),
   };
   writeFileSync(own, JSON.stringify(holder));
-  // Making a hard link is atomic and fails if the lock exists: no reader ever sees half a lock.
+  // Creating a hard link is atomic and fails if the lock exists, so no reader ever sees half a lock.
   try {
     while (!tryLink(own, path)) makeWay(folder);
   } finally {
@@ -90,7 +90,7 @@ function tryLink(from: string, to: string): boolean {
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST') return false;
-    // On file systems without hard links the file is copied; a reader may see an empty lock for a moment.
+    // On file systems without hard links the file is copied. A reader may briefly see an empty lock.
     if (['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'].includes(code)) return tryCopy(from, to);
     throw error;
   }
@@ -106,14 +106,14 @@ function tryCopy(from: string, to: string): boolean {
   }
 }
 
-/** Moves a stale lock away; throws if a live process holds it. */
+/** Moves a stale lock away. Throws if a live process holds it. */
 function makeWay(folder: string): void {
   const path = join(folder, lockName);
   const found = lockHolder(folder);
   if (found?.isLive) throw heldError(folder, found);
   const aside = `${path}.stale.${process.pid}.${counter++}`;
   try {
-    // If two processes find the same stale lock, one moves it; the other finds the new lock on its next try.
+    // If two processes find the same stale lock, one moves it, and the other finds the new lock on its next try.
     renameSync(path, aside);
     rmSync(aside, { force: true });
   } catch (error) {
@@ -134,7 +134,7 @@ export interface FoundLock {
   isLive: boolean;
 }
 
-/** Who holds a run's lock; undefined where there is none. */
+/** The holder of a run's lock; undefined if it is not locked. */
 export function lockHolder(folder: string): FoundLock | undefined {
   const path = join(folder, lockName);
   try {
@@ -152,7 +152,7 @@ function isLive({ pid, host, started }: LockHolder, quietMs: number): boolean {
   return isAlive(pid) && (started === undefined || startOf(pid) === undefined || startOf(pid) === started);
 }
 
-/** Whether a process of this machine runs. */
+/** Whether a process of this machine is running. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -162,7 +162,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** Field 22 of /proc/PID/stat; the name in field 2 may hold blanks and brackets, so fields are counted from its end. */
+/** Field 22 of /proc/PID/stat. The name in field 2 may contain blanks and brackets, so fields are counted after it. */
 function startOf(pid: number): string | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'utf8');

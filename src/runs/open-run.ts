@@ -32,13 +32,13 @@ export class OpenRun {
   get info(): RunInfo | undefined {
     return readJson<RunInfo>(join(this.folder, 'run.json'));
   }
-  /** The status in run.json, or `killed` if it says running and no process writes it. */
+  /** The status in run.json, or `killed` if that says running but no process writes the run. */
   get status(): RunStatus | 'killed' | 'unknown' {
     const { info } = this;
     if (!info) return 'unknown';
     if (info.status !== 'running') return info.status;
     const lock = lockHolder(this.folder);
-    // Runs from before locks existed name only the process.
+    // Runs from before locks existed only name the process.
     const isGone = lock ? !lock.isLive : info.process?.host !== hostname() || !isAlive(info.process.pid);
     return isGone ? 'killed' : 'running';
   }
@@ -64,7 +64,7 @@ export class OpenRun {
     return [...listCheckpoints(this.folder), ...named];
   }
 
-  /** The path of the rollout database; undefined if none were stored. */
+  /** The path of the rollout database; undefined if none was stored. */
   get rolloutsPath(): string | undefined {
     const path = resolve(this.folder, this.info?.rollouts ?? 'rollouts.db');
     return existsSync(path) ? path : undefined;
@@ -100,7 +100,7 @@ export function listRuns(outputDir: string): OpenRun[] {
     .sort((a, b) => created(b).localeCompare(created(a)) || b.name.localeCompare(a.name));
 }
 
-/** Bytes of all files below a folder; files deleted meanwhile are ignored. */
+/** Bytes of all files below a folder. Files deleted meanwhile are ignored. */
 export function folderBytes(folder: string): number {
   let total = 0;
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {

@@ -48,7 +48,7 @@ describe('resolveRun', () => {
     expect(again.sources).toMatchObject({ lr: 'the checkpoint', epochs: file, logSteps: 'command line' });
   });
 
-  /** A run as it lies there after training in `cwd`. */
+  /** The folder of a run that was trained in `cwd`. */
   async function left(name: string, info: object, config: Record<string, unknown>) {
     const run = join(folder, name);
     await saveCheckpoint(run, 'step-5', { step: 5, json: { 'train_config.json': config, [trainerStateName]: {} } });
@@ -81,7 +81,8 @@ describe('resolveRun', () => {
       model: 'org/name',
       logDir: join(folder, 'there', 'logs'),
     });
-    // A later resume, elsewhere, was ended before it saved: its folder is in run.json, the checkpoint's is in the checkpoint.
+    // A later resumption from another folder ended before it saved. run.json has its folder, the checkpoint the earlier
+    // one.
     const state = { cwd: join(folder, 'there') };
     await saveCheckpoint(run, 'step-6', { step: 6, json: { 'train_config.json': saved, [trainerStateName]: state } });
     writeFileSync(join(run, 'run.json'), JSON.stringify({ command: 'train policy', cwd: folder }));

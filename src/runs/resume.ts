@@ -1,6 +1,6 @@
 /**
- * Resolves the config of a command and, for a resumed run, its checkpoint. The checkpoint's saved config comes below
- * the config file and the command line.
+ * Resolves the config of a command and, for a resumed run, its checkpoint. The checkpoint's saved config has lower
+ * precedence than the config file and the command line.
  *
  *     const { config, resume } = await resolveRun(rewardSchema, schemaFlags(command, rewardSchema));
  */
@@ -20,16 +20,16 @@ import { checkSamePlace } from './same-place.ts';
 
 export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
   resume?: FoundCheckpoint;
-  /** The options that a resumed run is given with other values than it had. */
+  /** The options whose values differ from the resumed run's. */
   changed?: ChangedOption[];
-  /** What the run is started by; a workflow gives none. */
+  /** The command that starts the run; undefined for a workflow. */
   command?: string;
 }
 
 /**
- * `config`, `resumeFrom` and `outputDir` are read here before the whole is checked. `command` is what the run must have
- * been started by; a workflow, which derives its options from others of its own, gives none, and its options are not held
- * against the schema's rules. Nothing is written: a run that cannot be resumed stays as it is.
+ * `config`, `resumeFrom` and `outputDir` are read before the rest is validated. `command` is the one that must have
+ * started the run. A workflow derives these options from its own and gives no command; its options are not checked
+ * against the schema's rules. Nothing is written, so a run that cannot be resumed stays unchanged.
  */
 export async function resolveRun<S extends ConfigSchema>(
   schema: S,
@@ -91,7 +91,7 @@ function checkResumable({ path, run }: FoundCheckpoint, command: string | undefi
   );
 }
 
-/** The config that a checkpoint was trained with, as it is saved. */
+/** The saved config that a checkpoint was trained with. */
 export function checkpointConfig({
   path,
   run,
@@ -103,10 +103,13 @@ export function checkpointConfig({
   );
 }
 
-/** Checkpoints name the folder in which their config was given; run.json, for older ones, that of the last resume. */
+/**
+ * Checkpoints store the folder that their config's paths refer to. For older ones, run.json has that of the last
+ * resumption.
+ */
 const cwdOf = (file: string) => readJson<{ cwd?: string }>(file)?.cwd;
 
-/** Fields that may name a file or folder, in the saved spelling. */
+/** Fields that may name a file or folder, in their saved spelling. */
 const inputs = /^(model|tokenizer|from_config|dataset|eval_dataset|(.*_)?(model|module|path|teacher))$/;
 const places = /^(output|log|rollouts)_dir$/;
 

@@ -1,4 +1,4 @@
-/** The folder of a new run: which names can be taken, and how one is claimed. */
+/** The folder of a new run: the names available, and how one is claimed. */
 import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
@@ -9,14 +9,14 @@ import { deletion, holdsNothing, mayStartOver } from './start-over.ts';
 
 export interface FolderChoice {
   outputDir: string;
-  /** The date and time unless given. */
+  /** Default: the date and time. */
   runName?: string;
   rolloutsDir?: string;
-  /** What to do if a run of this name exists; pipelines write to `<output_dir>/<model>` again. */
+  /** What to do if a run of this name exists. Pipelines reuse `<output_dir>/<model>`. */
   existing?: 'refuse' | 'reuse';
-  /** Written before the date and time of a run without a name. */
+  /** A prefix to the date and time of a run without a name. */
   prefix?: string;
-  /** The run that may have been started before. */
+  /** The command and config of a run that may have been started before. */
   again?: { command: string; config: Record<string, unknown> };
 }
 
@@ -53,7 +53,10 @@ export function checkNewRun(options: FolderChoice): void {
   throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
 }
 
-/** A database elsewhere may be left of a run of the same name, or be another run's: the rollouts of both would be mixed. */
+/**
+ * An existing database elsewhere may belong to a deleted run of the same name or to another run, and would mix their
+ * rollouts.
+ */
 function checkNewRollouts({ rolloutsDir, runName, existing, again }: FolderChoice): void {
   if (rolloutsDir === undefined || runName === undefined || existing === 'reuse' || again !== undefined) return;
   const path = join(rolloutsDir, runName, 'rollouts.db');

@@ -28,43 +28,43 @@ import { versions } from './versions.ts';
 
 export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed';
 
-/** `run.json`: all that lists of runs need. */
+/** `run.json`: what a list of runs needs. */
 export interface RunInfo {
   name: string;
   command: string;
   status: RunStatus;
   created: string;
   ended?: string;
-  /** The last step taken. */
+  /** Number of steps taken. */
   step: number;
-  /** Steps that it will have taken at its end, as planned. */
+  /** The planned number of steps. */
   totalSteps?: number;
   logDir: string;
   /** Its rollout database: a name in the run's folder, or a path elsewhere. */
   rollouts?: string;
-  /** Why it failed. */
+  /** The reason for a failure. */
   reason?: string;
-  /** The process that writes it. If that is gone, the run was killed, whatever its status says. */
+  /** The process that writes it. If that no longer exists, the run was killed, whatever its status says. */
   process: { host: string; pid: number };
-  /** The folder it was started in; relative paths in its config start there. */
+  /** The folder in which it was started. Relative paths in its config refer to it. */
   cwd?: string;
 }
 
 export interface RunOptions extends Pick<FolderChoice, 'outputDir' | 'runName' | 'rolloutsDir' | 'existing'> {
-  /** `train reward` and the like. */
+  /** For example `train reward`. */
   command: string;
   logDir?: string;
   /** The saved config (`savedConfig(schema, config)`). */
   config: Record<string, unknown>;
   seed?: number;
-  /** `tensorboard`, `wandb`; metrics.jsonl is always written. */
+  /** `tensorboard`, `wandb`. metrics.jsonl is always written. */
   reportTo?: readonly string[];
   wandbProject?: string;
-  /** Draws `training_curves.png` at the end; true unless given. */
+  /** Draws `training_curves.png` at the end; default true. */
   curves?: boolean;
   /** Continues in an existing run folder after this step. */
   resume?: { run: string; step: number };
-  /** The same command may have been started before: a run that it left without a checkpoint begins anew (start-over.ts). */
+  /** The command may have run before. A run that it left without a checkpoint starts over (start-over.ts). */
   isAgain?: boolean;
 }
 
@@ -93,7 +93,7 @@ export class Run {
       curves?: boolean;
       /** The content of run.json before this process opened the run. */
       before?: RunInfo;
-      /** Another process writes the run; this one only knows its folder. */
+      /** Another process writes the run. This one only knows its folder. */
       follows?: boolean;
     },
   ) {
@@ -117,7 +117,7 @@ export class Run {
     return this.#info;
   }
 
-  /** Whether it had come to its end when this process opened it. */
+  /** Whether it had finished when this process opened it. */
   get wasFinished(): boolean {
     return this.#before?.status === 'finished';
   }
@@ -129,8 +129,8 @@ export class Run {
   /** The rollout database, opened at the first call. */
   rollouts(): Promise<RolloutStore> {
     if (!this.#rollouts) {
-      // A database in the run's folder is named relative to it, so that the folder can be moved; one elsewhere by its
-      // path.
+      // A database in the run's folder is stored by a relative name, so that the folder can be moved; one elsewhere by
+      // its path.
       const own = dirname(resolve(this.#rolloutsPath)) === resolve(this.folder);
       if (this.#info.rollouts !== undefined)
         copyRollouts(resolve(this.folder, this.#info.rollouts), this.#rolloutsPath);
@@ -153,7 +153,7 @@ export class Run {
     await (await this.#rollouts)?.flush();
   }
 
-  /** Says how many steps the run will take. */
+  /** Records the planned number of steps. */
   planned(totalSteps: number): void {
     this.#info = { ...this.#info, totalSteps };
     this.#save();
@@ -172,7 +172,7 @@ export class Run {
     this.#info = { ...this.#info, status };
     this.metrics.ended(status);
     await this.metrics.close();
-    // Whoever opened a database that cannot be opened was told so.
+    // If the database could not be opened, its opener got the error.
     await (await this.#rollouts?.catch(() => undefined))?.close();
     lock.check();
     if (status === 'failed' && this.#untouched) return this.#giveBack();
@@ -188,7 +188,7 @@ export class Run {
     if (this.#curves) writeWhole(this.path('training_curves.png'), await trainingCurves(rows));
   }
 
-  /** Whether a resumed run failed before its first step; its run.json then stays as it was. */
+  /** Whether a resumed run failed before its first step. Its run.json then stays unchanged. */
   get #untouched(): boolean {
     return this.#before !== undefined && this.resumedAt !== undefined && this.#info.step === this.resumedAt;
   }
@@ -204,7 +204,7 @@ export class Run {
   }
 }
 
-/** The run that rank 0 writes, as the other ranks know it: nothing is written through it. */
+/** Rank 0's run as seen by the other ranks, which write nothing. */
 export function followRun(folder: string, command: string): Run {
   const nobody: RunLock = { check() {}, release() {}, [Symbol.dispose]() {} };
   const info: RunInfo = {
@@ -256,7 +256,7 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
   writeJson(join(folder, 'config.json'), config);
   writeJson(join(folder, 'versions.json'), await versions(options.seed));
 
-  // In a reused folder, rows of the earlier run are dropped.
+  // In a reused folder, the earlier run's rows are dropped.
   const keptTo = resumedAt ?? (options.existing === 'reuse' || options.isAgain ? -1 : undefined);
   const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt: keptTo })];
   const reportTo = options.reportTo ?? ['tensorboard'];
@@ -294,12 +294,12 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
   return new Run(folder, info, new Metrics(sinks), { rolloutsPath, lock, resumedAt, keptTo, curves, before });
 }
 
-/** Adds the option that named the path to a file system error. */
+/** Adds the name of the option that gave the path to a file system error. */
 function naming<T>(option: string, path: string, make: () => T): T {
   try {
     return make();
   } catch (error) {
-    // A folder that cannot be made is a UserError already, which does not know the option.
+    // A folder that cannot be made is already a UserError, but that does not name the option.
     const { code } = ((error as Error).cause ?? error) as NodeJS.ErrnoException;
     if (code === undefined) throw error;
     throw new UserError(`${option} ${path} cannot be written: ${reasons[code] ?? (error as Error).message}.`);

@@ -28,7 +28,7 @@ it('refuses other weights than the run began from, and names both', async () => 
   const message = `--model: names other weights than the run's: it began from ${model}, and this says ${other}. Leave it out`;
   for (const command of ['train sft', undefined])
     await expect(resume({ model }, { model: other }, command)).rejects.toThrow(message);
-  // A file that spells out the default means it too.
+  // A file that spells out the default means the same.
   const config = join(folder, 'a.yaml');
   writeFileSync(config, 'model: org/usual\n');
   await expect(resume({ model }, { config }, 'train sft')).rejects.toThrow(/ {2}model: .*a\.yaml/);

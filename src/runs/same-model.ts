@@ -1,11 +1,14 @@
-/** A resumed run goes on from its own weights: adapters, or a KL to the start, mean something else with those of another model. */
+/** A resumed run must keep its model: adapters, and a KL to the start, have no meaning for another one. */
 import { isSameModel } from '../hub/place.ts';
 import { quoted } from '../shell.ts';
 import type { FoundCheckpoint } from './checkpoints.ts';
 import { ConfigError, type ResolvedConfig, shownPath } from './config/config.ts';
 import type { ConfigSchema } from './config/fields.ts';
 
-/** `before`: the config that the checkpoint was trained with. Of fresh weights (`from_config`), the checkpoint has all. */
+/**
+ * `before`: the config that the checkpoint was trained with. A model trained from scratch (`from_config`) is whole in
+ * the checkpoint.
+ */
 export async function checkSameModel<S extends ConfigSchema>(
   { config, sources }: ResolvedConfig<S>,
   before: { model?: unknown; from_config?: unknown },

@@ -1,5 +1,5 @@
 /**
- * A resumed run goes on with the options that say what is optimised and by what (`fixed` in a schema): its steps would not
+ * A resumed run must keep the options that define what is optimised (`fixed` in a schema), because its steps would not
  * be comparable otherwise. All other options may change; `changedOptions` lists those that did.
  */
 import { existsSync, realpathSync } from 'node:fs';
@@ -11,7 +11,7 @@ import type { FoundCheckpoint } from './checkpoints.ts';
 import { ConfigError, type ResolvedConfig, savedConfig, shownPath } from './config/config.ts';
 import { type ConfigSchema, defaultValue, fieldMeta, snakeCase } from './config/fields.ts';
 
-/** An option that a resumed run was given with another value than it had. */
+/** An option whose value differs from the resumed run's. */
 export interface ChangedOption {
   name: string;
   was: unknown;
@@ -21,7 +21,7 @@ export interface ChangedOption {
 
 type Saved = Record<string, unknown>;
 
-/** `before`: the config that the checkpoint was trained with, as it is saved. */
+/** `before`: the saved config that the checkpoint was trained with. */
 export function changedOptions<S extends ConfigSchema>(
   schema: S,
   { config, sources }: ResolvedConfig<S>,
@@ -39,8 +39,8 @@ export function changedOptions<S extends ConfigSchema>(
 }
 
 /**
- * Refuses every change of an option that must stay; models and files may be called by another path. `before`: the config
- * that the checkpoint was trained with, as it is saved.
+ * Refuses every change of a fixed option. Models and files may have another path. `before`: the saved config that the
+ * checkpoint was trained with.
  */
 export async function checkSameOptions<S extends ConfigSchema>(
   schema: S,
@@ -63,12 +63,12 @@ export async function checkSameOptions<S extends ConfigSchema>(
 async function meansTheSame(kind: 'value' | 'model' | 'file', was: unknown, is: unknown): Promise<boolean> {
   if (kind === 'value' || typeof was !== 'string' || typeof is !== 'string') return false;
   if (kind === 'model') return isSameModel(was, is);
-  // A file that is not there any more is believed to be where it is now. A mistyped one is refused where it is read.
+  // A file that no longer exists is assumed to have moved to the new path. A misspelt path is refused when it is read.
   if (!existsSync(was) || !existsSync(is)) return true;
   return realpathSync(resolve(was)) === realpathSync(resolve(is));
 }
 
-/** The value of an option in a message. */
+/** An option's value as shown in a message. */
 export function shown(value: unknown): string {
   if (value === undefined) return 'none';
   return typeof value === 'string' ? value : JSON.stringify(value);

@@ -59,7 +59,7 @@ it('refuses to begin a second database of rollouts, and takes the first one', as
   mkdirSync(join(rollouts, 'a'), { recursive: true });
   writeFileSync(join(rollouts, 'a', 'rollouts.db'), '');
   const rolloutsDir = join(folder, 'other');
-  // As long as there is none, any place will do.
+  // Before there is a database, any place is allowed.
   await expect(resume({ rolloutsDir })).resolves.toMatchObject({ resume: { step: 5 } });
   writeFileSync(join(run, 'run.json'), JSON.stringify({ rollouts: join(rollouts, 'a', 'rollouts.db') }));
   await expect(resume({ rolloutsDir })).rejects.toThrow(

@@ -1,4 +1,4 @@
-/** A resumed run goes on in its own folder, its own database of rollouts and its own TensorBoard folder. Another place or name that is asked for is refused. */
+/** A resumed run keeps its folder, rollout database and TensorBoard folder. Another place or name is refused. */
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { quoted } from '../shell.ts';
@@ -9,7 +9,7 @@ import { isGiven } from './config/unread.ts';
 import { readJson } from './json-files.ts';
 import type { ChangedOption } from './same-options.ts';
 
-/** `--output-dir` may name the folder that holds the run, or the run's own. */
+/** `--output-dir` may name the folder that holds the run, or the run's own folder. */
 export function checkSamePlace<S extends ConfigSchema>(
   schema: S,
   { config, sources, changed = [] }: ResolvedConfig<S> & { changed?: readonly ChangedOption[] },
@@ -36,7 +36,7 @@ export function checkSamePlace<S extends ConfigSchema>(
   if (logDir !== undefined && logs !== undefined) {
     const asked = logPlace(run, logDir);
     const message = `would split the run's curves: its TensorBoard files are in ${logs}, and this says ${asked}. Leave it out.`;
-    // A run that was renamed goes on under its new name, with the option or without.
+    // A renamed run continues under its new name, with or without the option.
     const change = changed.find(({ name }) => name === 'logDir');
     const unsaid = change === undefined ? asked : logPlace(run, change.was);
     if (![logs, unsaid].some((own) => real(own) === real(asked))) refuse('logDir', logDir, message);
@@ -44,13 +44,13 @@ export function checkSamePlace<S extends ConfigSchema>(
   if (faults.length > 0) throw new ConfigError(faults);
 }
 
-/** The database that a run has begun; undefined where there is none. */
+/** The run's existing rollout database; undefined if it has none. */
 function rolloutsOf(run: string): string | undefined {
   const path = resolve(run, readJson<{ rollouts?: string }>(join(run, 'run.json'))?.rollouts ?? 'rollouts.db');
   return existsSync(path) ? path : undefined;
 }
 
-/** The folder of TensorBoard files that a run has begun; undefined where there are none. */
+/** The run's existing TensorBoard folder; undefined if it has none. */
 function logsOf(run: string): string | undefined {
   const { logDir } = readJson<{ logDir?: string }>(join(run, 'run.json')) ?? {};
   const path = logDir === undefined ? undefined : resolve(run, logDir);
@@ -58,9 +58,9 @@ function logsOf(run: string): string | undefined {
   return readdirSync(path).some((name) => name.includes('tfevents')) ? path : undefined;
 }
 
-/** Where a run writes its TensorBoard files with this --log-dir. */
+/** The folder of a run's TensorBoard files under this --log-dir. */
 const logPlace = (run: string, logDir: unknown) =>
   typeof logDir === 'string' ? join(logDir, basename(run)) : join(run, 'tensorboard');
 
-/** The place that a path means, links followed. */
+/** The path with links resolved. */
 const real = (path: string) => (existsSync(path) ? realpathSync(path) : resolve(path));

@@ -18,7 +18,7 @@ const options = (): RunOptions => ({
   ...{ command: 'train sft', outputDir, runName: 'a', config: { lr: 0.1 }, reportTo: [], curves: false },
 });
 
-/** A run that has taken steps and failed before its first checkpoint. */
+/** A run that took steps and failed before its first checkpoint. */
 async function leftBehind(): Promise<string> {
   const run = await createRun(options());
   for (const step of [1, 2]) run.metrics.row(step, { 'train/loss': 1 });
@@ -34,7 +34,7 @@ it('begins anew in the folder of an earlier start that left no checkpoint', asyn
   run.metrics.row(1, { 'train/loss': 2 });
   await run.finish('finished');
   expect(openRun(folder).metrics()).toMatchObject([{ step: 1, 'train/loss': 2 }]);
-  // A finished run stays, whoever asks.
+  // A finished run is kept, even for the same command.
   await expect(createRun({ ...options(), isAgain: true })).rejects.toThrow(/exists/);
 });
 

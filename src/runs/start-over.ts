@@ -1,8 +1,8 @@
 /**
- * Whether a run that exists may begin anew in its folder. Ranks and pods that are started again run the same command, and a run that ended
- * before its first checkpoint would refuse them for ever. Nothing may be lost by it: there is no checkpoint and no model, no file but
- * those that a run writes from its first step on, nobody writes it, and it was the same command with the same config. What its steps
- * measured is measured again.
+ * Whether an existing run may start over in its folder. Restarted ranks and pods run the same command again, and a run
+ * that ended before its first checkpoint would otherwise block them for good. Nothing may be lost: the folder has no
+ * checkpoint, no model, and no files but those that a run writes from its first step. No process writes it, and command
+ * and config are the same. The metrics of its steps are measured again.
  */
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join, relative, resolve } from 'node:path';
@@ -13,7 +13,7 @@ import { readJson } from './json-files.ts';
 import { lockHolder, lockName } from './lock.ts';
 import { removeEvents } from './metrics/tensorboard.ts';
 
-/** What the same steps write again; a checkpoint that was not written to its end. */
+/** Files that the same steps write again, and checkpoints left incomplete. */
 const madeAgain = new RegExp(
   `^(${lockName}.*|(run|config|versions|training_history)\\.json(\\.\\d+\\.part)?|metrics\\.jsonl|train\\.log|tensorboard|rollouts\\.db(-\\w+)?|training_curves\\.png|\\.tmp-.*)$`,
 );
@@ -27,7 +27,7 @@ export function mayStartOver(folder: string, run: { command: string; config: Rec
   return config === undefined || isDeepStrictEqual(config, JSON.parse(JSON.stringify(run.config)));
 }
 
-/** The command that deletes a run. `attune runs` touches nothing outside of the current folder unless told. */
+/** The command that deletes a run. By default `attune runs` touches nothing outside the current folder. */
 export function deletion(folder: string): string {
   const whole = resolve(folder);
   const path = relative(process.cwd(), whole);
@@ -35,19 +35,22 @@ export function deletion(folder: string): string {
   return `attune runs delete ${isBelow ? quoted(path) : `${quoted(basename(whole))} --folder ${quoted(dirname(whole))}`}`;
 }
 
-/** Whether nothing of worth would be lost with a run: it has no checkpoint and no model, and nobody writes it. */
+/** Whether deleting a run loses nothing of value: it has no checkpoint and no model, and no process writes it. */
 export const holdsNothing = (folder: string): boolean =>
   listCheckpoints(folder).length === 0 &&
   !['final', 'best_model'].some((name) => existsSync(join(folder, name))) &&
   !lockHolder(folder)?.isLive;
 
-/** Removes what the earlier start has written. By whoever holds the run's lock. */
+/** Removes the files of the earlier start. The caller must hold the run's lock. */
 export function startOver(folder: string): void {
   forgetEvents(folder);
   for (const name of readdirSync(folder)) if (name !== lockName) rmSync(join(folder, name), { recursive: true });
 }
 
-/** Removes the TensorBoard files of a run that begins anew, wherever its `--log-dir` is: beside new ones its curves would be drawn twice. */
+/**
+ * Removes the TensorBoard files of a run that starts over, wherever its `--log-dir` is. Next to new files its curves
+ * would be drawn twice.
+ */
 export function forgetEvents(folder: string): void {
   const info = readJson<{ logDir?: string; process?: { host: string; pid: number } }>(join(folder, 'run.json'));
   if (info?.logDir !== undefined && info.process !== undefined) removeEvents(info.logDir, info.process);

@@ -1,4 +1,4 @@
-/** Versions and seed of a run, to reproduce it. */
+/** The versions and seed of a run, for reproduction. */
 import { execFileSync } from 'node:child_process';
 import { readJson } from './json-files.ts';
 
@@ -18,7 +18,7 @@ export async function versions(seed?: number): Promise<Record<string, unknown>> 
   };
 }
 
-/** Commits by folder. A process that makes many runs asks once: what it has loaded does not change with a later commit. */
+/** Commits by folder, read once per process: a later commit does not change the code already loaded. */
 const commits = new Map<string, string | undefined>();
 
 function gitCommit(folder = process.cwd()): string | undefined {

@@ -38,11 +38,11 @@ export function modelFields(defaults: { model: string }) {
   };
 }
 
-/** For models that are not trained: a reference, a reward model. */
+/** For models that are not trained, such as a reference or a reward model. */
 export const quantTypeField = (description: string, group: string) =>
   field(z.enum(quantTypes).optional(), { description, group, fixed: 'value' });
 
-/** How precisely a reward model scores. */
+/** The precision in which a reward model scores. */
 export const scoringPrecisionField = (group: string) =>
   field(z.enum(precisions).optional(), {
     description:
@@ -114,12 +114,12 @@ export function dataFields(defaults: DataDefaults = {}) {
   };
 }
 
-/** The columns that most often have other names; each has an option. */
+/** The columns whose names vary most between datasets. Each has an option. */
 const named = ['prompt', 'chosen', 'rejected', 'completion', 'label', 'messages', 'text'] as const;
 
 type ColumnField = `${(typeof named)[number]}Column`;
 
-/** The options that name a column. */
+/** The options that rename a column. */
 export const columnOptions = named.map((role) => `${role}Column` as const);
 
 function columnFields() {
@@ -130,7 +130,7 @@ function columnFields() {
   return Object.fromEntries(entries) as Record<ColumnField, z.ZodOptional<z.ZodString>>;
 }
 
-/** Merges `columns` of a config file and `--x-column` options. */
+/** Merges the config file's `columns` with the `--x-column` options. */
 export function columnsOf(
   config: { columns?: Partial<Record<string, string>> } & Partial<Record<ColumnField, string>>,
 ): ColumnNames {

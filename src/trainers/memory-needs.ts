@@ -1,9 +1,9 @@
-/** What a run takes by the memory plan, and what it would take with each option that makes it smaller. */
+/** The memory a run needs by the memory plan, and what it would need with each option that reduces it. */
 import type { Progress } from '../progress.ts';
 import { modelPlan, type PlannedModel } from './model-plan.ts';
 import type { MemoryNeeds, Remedy } from './out-of-memory.ts';
 
-/** The options that decide how much memory a run takes, named as in configs; each trainer has some of them. */
+/** The options that decide a run's memory, named as in configs. Each trainer has some of them. */
 export interface MemoryConfig extends PlannedModel {
   batchSize: number;
   gradAccum: number;
@@ -13,7 +13,7 @@ export interface MemoryConfig extends PlannedModel {
 }
 
 export async function memoryNeeds(config: MemoryConfig, progress?: Progress): Promise<MemoryNeeds> {
-  // The training has begun, so that its model was taken already.
+  // The training has already started, so its model was accepted before.
   const plan = (changed: MemoryConfig) => modelPlan(changed, tokensAtOnce(changed), { progress, mayHaveHead: true });
   const { model, memory } = await plan(config);
   const remedies: Remedy[] = [];
@@ -22,7 +22,7 @@ export async function memoryNeeds(config: MemoryConfig, progress?: Progress): Pr
   return { totalBytes: memory.totalBytes, device: model.device, remedies };
 }
 
-/** The most tokens that go through the model together. */
+/** The most tokens in one forward pass. */
 function tokensAtOnce({ microBatchTokens, tokenBudget, batchSize, maxLength = 2048 }: MemoryConfig): number {
   return microBatchTokens ?? tokenBudget ?? batchSize * maxLength;
 }
@@ -40,7 +40,7 @@ function* smaller(config: MemoryConfig): Generator<[string, Partial<MemoryConfig
   } else if (tokenBudget !== undefined) {
     yield [`--token-budget ${half(tokenBudget)}`, { tokenBudget: half(tokenBudget) }];
   } else if (batchSize > 1) {
-    // The same examples a step, fewer of them at once.
+    // The same number of examples a step, in smaller micro-batches.
     yield [`--batch-size ${half(batchSize)} --grad-accum ${2 * gradAccum}`, { batchSize: half(batchSize) }];
   }
   if (maxLength !== undefined) yield [`--max-length ${half(maxLength)}`, { maxLength: half(maxLength) }];

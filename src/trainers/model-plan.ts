@@ -1,4 +1,4 @@
-/** The model that a config names, from its config.json alone: how large it is, how long its sequences may be, its memory. */
+/** The model of a config, described from its config.json alone: its size, its context length and its memory. */
 import { plannedRanks } from '../dist/place.ts';
 import type { Shard } from '../dist/shard/optimizer.ts';
 import { resolveModel } from '../hub/hub.ts';
@@ -39,26 +39,26 @@ export type PlannedModel = ModelConfig & { gradientCheckpointing: boolean; shard
 
 export interface ModelPlan {
   model: { name: string; family: string; dtype: DType; device: Device };
-  /** The longest sequence that it can read. */
+  /** The longest sequence that the model can read. */
   positions: number;
   vocabSize: number;
-  /** Whether adapters are trained: new ones, or those of the model. */
+  /** Whether adapters are trained: new ones, or the model's own. */
   adapters: boolean;
-  /** Whether the model has a dropout of its own. */
+  /** Whether the model's own layers have dropout. */
   dropout: boolean;
   memory: MemoryEstimate;
-  /** Bytes of the sampler's cache for so many responses of at most this length, `rolloutSlots` of them at the same time. */
+  /** Bytes of the sampler's cache for this many responses of at most this length, `rolloutSlots` of them at a time. */
   cacheBytes(responses: number, length: number, sampler?: { rolloutSlots?: number; cacheDtype?: CacheDtype }): number;
-  /** What it takes in all with the base of the adapters held in each way; null without adapters. */
+  /** Total bytes with the adapters' base unquantised, int8 or int4; null without adapters. */
   choices: Record<'plain' | QuantType, number> | null;
-  /** Several ranks, each with this memory; null for one. */
+  /** Several ranks, each with this memory; null for one rank. */
   ranks: RankPlan | null;
 }
 
 export interface RankPlan {
   count: number;
   shard: Shard;
-  /** What each takes in all with each mode of `--shard`. */
+  /** Total bytes of each rank by `--shard` mode. */
   choices: Record<Shard, number>;
   /** Bytes of the whole weights, which `--shard full` needs while it samples, evaluates or saves. */
   wholeBytes: number;
@@ -69,17 +69,17 @@ export interface PlanOptions {
   /** A reference model of the same size is also in memory. */
   secondCopy?: boolean;
   referenceQuantType?: QuantType;
-  /** The reference, where it is another model than the one that is trained. */
+  /** The reference, if it is not the trained model itself. */
   referenceModel?: string;
-  /** Whether a model with a reward head can be trained so: only reward models can. */
+  /** Whether a model with a reward head may be trained, which only reward model training allows. */
   mayHaveHead?: boolean;
-  /** Refuses options that were given, where the model shows that they would do nothing. */
+  /** Refuses given options that would have no effect on this model. */
   refuse?: SetupOptions['refuse'];
-  /** Ranks that train together; as many as the environment says unless given. */
+  /** The number of ranks. Default: what the environment says. */
   ranks?: number;
 }
 
-/** The model and its memory for this many tokens at once; also checks the names of LoRA's modules. */
+/** The model and its memory for this many tokens at a time. Also checks the names of LoRA's target modules. */
 export async function modelPlan(config: PlannedModel, tokens: number, options: PlanOptions = {}): Promise<ModelPlan> {
   const { progress, referenceQuantType, ranks = plannedRanks(process.env) } = options;
   checkQlora(config);
@@ -97,13 +97,13 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   const stored = configQuantType(described);
   checkQuantType(config.model, stored, config.quantType);
   checkTrainable(model, config, { hasAdapter: adapter !== null, stored, refuse: options.refuse });
-  // An adapter is trained further as it is; compared with itself at the start, it needs no second copy.
+  // An existing adapter is trained further. Its reference is a saved copy of the adapter, which needs no second model.
   const lora = adapter?.config.options ?? (config.lora ? loraOptions(config) : null);
   const isOwnReference = adapter !== null && options.referenceModel === undefined && referenceQuantType === undefined;
   const secondCopy = (options.secondCopy ?? false) && !isOwnReference;
   if (options.referenceModel === undefined) checkQuantType(config.model, stored, referenceQuantType);
   const memory = (quantType?: QuantType, shard: Shard = config.shard ?? 'none') => {
-    // With weights that are dealt, blocks run again in backward.
+    // Sharded weights imply gradient checkpointing.
     const checkpointing = config.gradientCheckpointing || (shard === 'full' && ranks > 1);
     const options = { dtype, device, lora, quantType, secondCopy, referenceQuantType, tokens, checkpointing };
     return rankMemory(model, trainingMemory(model, options), { dtype, lora, quantType, shard, ranks });
@@ -136,7 +136,7 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   };
 }
 
-/** A tokenizer that is named beside a model has to be that model's, or one that was made from it. */
+/** A --tokenizer given in addition to the model must be the model's own or derived from it. */
 async function checkOtherTokenizer(config: ModelConfig, model: Model, progress?: Progress): Promise<void> {
   if (config.tokenizer === undefined || config.fromConfig !== undefined) return;
   const tokenizer = await loadTokenizer(config, progress);
@@ -144,7 +144,7 @@ async function checkOtherTokenizer(config: ModelConfig, model: Model, progress?:
   await checkTokenizer(config, tokenizer);
 }
 
-/** The config.json of the model that is trained; of an adapter, that of its base. */
+/** The config.json of the trained model; for an adapter, that of its base. */
 async function describedModel(
   config: ModelConfig,
   progress?: Progress,
@@ -168,7 +168,7 @@ async function positionsOf(config: ModelConfig, progress?: Progress): Promise<nu
   return model.decoder.spec.maxPositions;
 }
 
-/** The config with a --max-length that the model has positions for; longer examples are then skipped, and counted. */
+/** The config with --max-length lowered to the model's context. Longer examples are then skipped and counted. */
 export async function withinPositions<Config extends ModelConfig & { maxLength: number }>(
   config: Config,
   progress?: Progress,

@@ -76,7 +76,7 @@ it('names three options with what each takes when a trainer runs out of memory',
     for (const remedy of remedies) {
       const [, , takes, less] = (remedy ?? []).map(Number);
       expect(less).toBeGreaterThan(0);
-      // each figure is rounded to whole MiB
+      // each number is rounded to whole MiB
       expect(Math.abs(total - (takes as number) - (less as number))).toBeLessThanOrEqual(1);
     }
   } finally {

@@ -1,14 +1,14 @@
 /**
- * Running out of memory, in words: what was being done, what it needed, what is free, and the options that would help most,
- * with what each saves by the memory plan.
+ * Explains running out of memory: what was being done, what it needed, what is free, and the options that would save
+ * most, with the saving of each by the memory plan.
  */
 import { WorldError, WorldMistake } from '../dist/failure.ts';
 import { AttuneError } from '../errors.ts';
 import { type Device, freeBytes } from '../tensor/index.ts';
 
-/** An option that makes a run smaller, and the memory that the run takes with it. */
+/** An option that reduces a run's memory, and the memory that the run needs with it. */
 export interface Remedy {
-  /** As it is typed: `--gradient-checkpointing`. */
+  /** As typed: `--gradient-checkpointing`. */
   option: string;
   totalBytes: number;
 }
@@ -19,10 +19,10 @@ export interface MemoryNeeds {
   remedies: readonly Remedy[];
 }
 
-/** libtorch's words on a GPU and on a CPU, and the C++ library's. */
+/** The messages of libtorch on a GPU and on a CPU, and of the C++ library. */
 const words = /out of memory|can't allocate memory|cannot allocate memory|bad_alloc|not enough memory/i;
 
-/** Whether this process ran out of memory: not what has been explained already, nor another rank's words. */
+/** Whether this process ran out of memory. False for errors already explained, and for those of other ranks. */
 export const isOutOfMemory = (error: unknown): error is Error =>
   error instanceof Error &&
   ![OutOfMemory, WorldError, WorldMistake].some((known) => error instanceof known) &&
@@ -33,7 +33,7 @@ export class OutOfMemory extends AttuneError {
   override name = 'OutOfMemory';
 }
 
-/** `doing`: "training a step", "loading the model". */
+/** `doing` is a phrase such as "training a step" or "loading the model". */
 export function explainOutOfMemory(error: Error, doing: string, needs?: MemoryNeeds): OutOfMemory {
   const asked = askedBytes(error.message);
   const free = freeIn(needs?.device ?? 'cpu', error.message);
@@ -55,12 +55,12 @@ export function explainOutOfMemory(error: Error, doing: string, needs?: MemoryNe
 
 const units: Record<string, number> = { b: 1, bytes: 1, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 };
 
-/** "Tried to allocate 2.00 GiB", "you tried to allocate 123456 bytes". */
+/** Parses "Tried to allocate 2.00 GiB" and "you tried to allocate 123456 bytes". */
 function askedBytes(message: string): number | undefined {
   return bytesIn(/tried to allocate ([\d.]+) ?(bytes|[kmgt]ib|b)\b/i.exec(message));
 }
 
-/** What the error says is free, else what the machine says now; of a GPU only the error tells. */
+/** The free memory that the error states, or else what the machine reports. For a GPU only the error knows it. */
 function freeIn(device: Device, message: string): number | undefined {
   const said = bytesIn(/([\d.]+) ?(bytes|[kmgt]ib|b) (?:is )?free/i.exec(message));
   if (said !== undefined) return said;

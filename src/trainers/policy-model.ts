@@ -1,4 +1,4 @@
-/** A model that learns to write text has no reward head: what is saved with one counts as a reward model. */
+/** A model trained to write text must have no reward head: a saved model with one counts as a reward model. */
 import { join } from 'node:path';
 import { UserError } from '../errors.ts';
 import { resolveModel } from '../hub/hub.ts';
@@ -7,13 +7,13 @@ import { inspectModel } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
 
-/** Refuses a reward model by its config and its files' headers, for plans. */
+/** Refuses a reward model by its config and its files' headers. For plans, which load no weights. */
 export async function refuseRewardModel(model: string, progress?: Progress): Promise<void> {
   const { head } = await inspectModel(model, { progress, configOnly: true });
   if (head !== null) throw await rewardModelAsPolicy(model);
 }
 
-/** The error for a reward model in place of a policy; it names the model to take instead where the files say which. */
+/** The error for a reward model used as a policy. It suggests the base model if the files name one. */
 export async function rewardModelAsPolicy(model: string, option = '--model'): Promise<UserError> {
   const start = startOf(await resolveModel(model, { configOnly: true }));
   const named = start === undefined ? '' : ` (${option} ${start})`;
@@ -23,7 +23,7 @@ export async function rewardModelAsPolicy(model: string, option = '--model'): Pr
   );
 }
 
-/** The model that a training began from: an adapter names its base, a checkpoint has its training's config. */
+/** The model that a training started from: an adapter names its base, a checkpoint has its training's config. */
 function startOf(folder: string): string | undefined {
   const adapter = readAdapterConfig(folder);
   if (adapter !== null) return adapter.base.folder ?? adapter.base.name;

@@ -16,7 +16,7 @@ const shape = (blocks: number) => ({
 });
 const lora = { r: 16, alpha: 32, dropout: 0.05 };
 
-// What each rank took on a GPU at its peak, in GiB (docs/distributed.md); the plan is without activations.
+// Peak GPU memory measured on each rank, in GiB (docs/distributed.md). The plan here excludes activations.
 it.each([
   ['none', 36, 1, null, 125.9],
   ['optimizer', 8, 2, null, 30.7],

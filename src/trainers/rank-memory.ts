@@ -1,4 +1,4 @@
-/** The memory of one of several ranks that train together, from that of a process that trains alone. */
+/** The memory of each of several ranks, derived from that of a single process. */
 import { rankBytes } from '../dist/shard/memory.ts';
 import type { Shard } from '../dist/shard/optimizer.ts';
 import { type LoraOptions, type MemoryEstimate, type Model, type QuantType, weightBytes } from '../models/index.ts';
@@ -12,7 +12,10 @@ interface RankOptions {
   ranks: number;
 }
 
-/** `alone` of a model on the `meta` device. A separate reference stays whole on every rank, and activations are a rank's own. */
+/**
+ * `alone` is the estimate for a single process, from a model on the `meta` device. Every rank holds a separate
+ * reference whole, and its own activations.
+ */
 export function rankMemory(model: Model, alone: MemoryEstimate, options: RankOptions): MemoryEstimate {
   const { dtype, lora, quantType, shard, ranks } = options;
   if (ranks === 1) return alone;

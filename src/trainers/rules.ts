@@ -1,4 +1,7 @@
-/** Which of the options that trainers share a run would not read; each trainer's schema adds its own (withRules). */
+/**
+ * The shared options that a run would not read, given its other options. Each trainer's schema adds its own rules
+ * (withRules).
+ */
 import type { UnreadRule } from '../runs/index.ts';
 import type { DataConfig, LoraConfig } from './setup.ts';
 
@@ -48,7 +51,7 @@ export const cadenceRules: readonly UnreadRule<Cadence>[] = [
   },
 ];
 
-/** For trainers that keep a best model only where an option asks for one. */
+/** For trainers that keep a best model only if an option asks for one. */
 export const bestRules: readonly UnreadRule<Cadence>[] = [
   {
     options: ['greaterIsBetter'],
@@ -69,7 +72,7 @@ type Batched = DataConfig & { tokenBudget?: number; batchSize: number };
 
 const holdsOut = ({ evalDataset, validationSplit }: DataConfig) => evalDataset !== undefined || validationSplit > 0;
 
-/** `readHeldOut`: options that only held-out examples are asked for. */
+/** `readHeldOut`: options that only matter with held-out examples. */
 export function dataRules<Config extends Batched>(
   readHeldOut: readonly (keyof Config & string)[] = [],
 ): readonly UnreadRule<Config>[] {

@@ -5,7 +5,7 @@
  *     const { train, validation } = await openForTraining(config, { shape: 'preference' });
  *     …
  *     await saveForTraining(model, tokenizer, folder);        // transformers (or PEFT) loads it
- *     restoreForTraining(model, folder);                      // the same weights back, in place
+ *     restoreForTraining(model, folder);                      // copies the weights back, in place
  */
 import { statSync } from 'node:fs';
 import { type Dataset, type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
@@ -38,7 +38,7 @@ import { rewardModelAsPolicy } from './policy-model.ts';
 export interface ModelConfig extends LoraConfig {
   model: string;
   tokenizer?: string;
-  /** Fresh weights from this config.json instead of `model`. */
+  /** Trains fresh weights of this config.json's shape instead of `model`. */
   fromConfig?: string;
   dtype: 'auto' | 'float32' | 'bfloat16';
   device: string;
@@ -48,7 +48,7 @@ export interface ModelConfig extends LoraConfig {
 /** Adapters, named as in configs. */
 export interface LoraConfig {
   lora: boolean;
-  /** QLoRA: how the base of the adapters is held. */
+  /** QLoRA: the quantisation of the adapters' base. */
   quantType?: QuantType;
   loraR: number;
   loraAlpha: number;
@@ -60,10 +60,10 @@ export interface LoraConfig {
 }
 
 export interface SetupOptions {
-  /** A new head N(0, 0.02²), unless the model has one of the same kind and size. */
+  /** A new head from N(0, 0.02²), unless the model has one of the same kind and size. */
   head?: { kind: HeadKind; outputs: number };
   progress?: Progress;
-  /** Refuses options that were given, where the model shows that they would do nothing. */
+  /** Refuses given options that would have no effect on this model. */
   refuse?: (options: readonly string[], because: string) => void;
 }
 
@@ -73,7 +73,7 @@ export interface Setup {
   device: Device;
 }
 
-/** Loads a model for training. The seed alone decides the initial head and adapters. */
+/** Loads a model for training. The initial head and adapters depend on the seed alone. */
 export async function loadForTraining(config: ModelConfig, options: SetupOptions = {}): Promise<Setup> {
   checkQlora(config);
   const device = deviceOf(config.device);
@@ -103,7 +103,7 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
   return { model, tokenizer, device };
 }
 
-/** What `--quant-type` goes with. */
+/** Checks that the other options allow `--quant-type`. */
 export function checkQlora({ quantType, lora, fromConfig }: ModelConfig): void {
   if (quantType === undefined) return;
   if (!lora)
@@ -129,7 +129,7 @@ function makeTrainable(model: Model, config: ModelConfig, refuse?: SetupOptions[
   addLora(model, loraOptions(config));
 }
 
-/** Refuses options that do not fit the model, in a training and in its plan, which has no weights (`model` is then on meta). */
+/** Refuses options that do not fit the model. Plans call it too, with a model on `meta`. */
 export function checkTrainable(
   model: Model,
   config: ModelConfig,
@@ -148,7 +148,7 @@ export function checkTrainable(
     refuse?.(['loraBias'], 'what it would train has no biases');
 }
 
-/** Whether a model's own layers drop numbers while it trains; adapters have a dropout of theirs. */
+/** Whether the model's own layers have dropout. That of adapters is separate. */
 export function hasDropout({ decoder: { spec } }: Model): boolean {
   return [...Object.values(spec.dropout), spec.attention.dropout].some((share) => Number(share) > 0);
 }
@@ -204,7 +204,7 @@ function freshModel(
   return initModel(freshConfig(path, tokenizer), { ...options, source: path });
 }
 
-/** The config of a model from scratch: a config.json, or the one in a folder, with the tokenizer's own ids. */
+/** The config of a model trained from scratch: a config.json, or the one in a folder, with the tokenizer's own ids. */
 export function freshConfig(path: string, tokenizer: Tokenizer): Record<string, unknown> {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found === undefined)
@@ -212,7 +212,7 @@ export function freshConfig(path: string, tokenizer: Tokenizer): Record<string, 
       `--from-config ${path} does not exist: name a config.json as transformers writes it, or a folder with one.`,
     );
   const config = found.isDirectory() ? readConfig(path) : readConfigFile(path);
-  // The vocabulary size is the tokenizer's if the config has none; a larger one is accepted.
+  // Defaults to the tokenizer's vocabulary. The config may ask for a larger one.
   const vocabulary = Number(config.vocab_size ?? tokenizer.vocabSize);
   const ids = { eos_token_id: tokenizer.eosId, pad_token_id: tokenizer.padId, bos_token_id: tokenizer.bosId ?? null };
   return { ...config, vocab_size: vocabulary, ...ids };
@@ -231,20 +231,20 @@ export interface DataConfig {
   seed: number;
 }
 
-/** Rows in memory, which replace the dataset names of the config. */
+/** In-memory rows, which replace the datasets named in the config. */
 export interface GivenData {
   dataset?: DatasetSpec;
   evalDataset?: DatasetSpec;
 }
 
-/** What to train on; asked for before the model is loaded, which may be a long download. */
+/** The training data's source. Read before the model is loaded, which may be a long download. */
 export function sourceOf(config: { dataset?: string }, given: GivenData = {}): DatasetSpec {
   const source = given.dataset ?? config.dataset;
   if (source === undefined) throw new UserError('There is no data to train on: name some with --dataset.');
   return source;
 }
 
-/** Training and held-out examples; `validation` is undefined if nothing is held out. */
+/** Training and held-out examples. `validation` is undefined if nothing is held out. */
 export async function openForTraining<S extends Shape>(
   config: DataConfig,
   options: { given?: GivenData; progress?: Progress } & DatasetOptions<S>,
@@ -275,7 +275,7 @@ export async function openForTraining<S extends Shape>(
   return parts;
 }
 
-/** Both sides of a split read all rows, so a source that can be read only once is collected first. */
+/** Both sides of a split read all rows, so a source that can be read only once is first collected in memory. */
 async function rereadable(spec: DatasetSpec): Promise<DatasetSpec> {
   if (typeof spec === 'string' || typeof spec === 'function' || Array.isArray(spec)) return spec;
   return Array.fromAsync(spec);

@@ -1,4 +1,7 @@
-/** What the number of steps makes of options that were given: neither is refused, and neither should be found out from curves. */
+/**
+ * Notes on given options that the number of steps leaves without effect. They are allowed, but a user should not have
+ * to find out from the curves.
+ */
 import type { Progress } from '../progress.ts';
 import { counted, spelled } from '../spelling.ts';
 
@@ -14,7 +17,7 @@ export function tellStepNotes(
   progress?: Progress,
 ): void {
   const tell = (label: string, text: string) => progress?.start(label).done(spelled(text));
-  // --max-steps ends a training before its epochs, and never prolongs it.
+  // --max-steps ends a training before its epochs, and never extends it.
   if (maxSteps !== undefined && limits !== undefined && !limits.includes('maxSteps')) {
     const end = `--epochs ${epochs} ${epochs === 1 ? 'ends' : 'end'} after ${counted(totalSteps, 'step')}`;
     tell('steps', `--max-steps ${maxSteps} is not reached: ${end}`);

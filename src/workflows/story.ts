@@ -1,7 +1,7 @@
 /**
- * Post-training from start to end in a few minutes on a laptop's CPU: make data, train a reward model on it, run GRPO
- * against that reward model and against the verifier, and compare both with the verifier on held-out problems. It reads
- * from top to bottom; every part is one call of the library.
+ * Post-training from start to end in a few minutes on a laptop's CPU: makes data, trains a reward model on it, runs
+ * GRPO against that reward model and against the verifier, and compares both by the verifier on held-out problems. It
+ * reads from top to bottom, and every part is one call of the library.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -37,13 +37,13 @@ export interface StoryOptions {
   /** The output folder. */
   folder: string;
   tasks: string;
-  /** Time for everything; each training ends when its share is used up. */
+  /** Minutes for everything. Each training ends when its share is used up. */
   minutes: number;
   pairs?: number;
   heldOut?: number;
   maxNewTokens?: number;
   seed?: number;
-  /** Commands to try next and what each does; shown at the end of the report. */
+  /** Commands to try next, with what each does. Shown at the end of the report. */
   next?: readonly (readonly [command: string, what: string])[];
   print: (line: string) => void;
   progress?: Progress;
@@ -51,7 +51,7 @@ export interface StoryOptions {
 }
 
 export interface Story {
-  /** Share of held-out problems that the verifier finds right. */
+  /** Share of held-out problems solved, according to the verifier. */
   accuracy: { start: number; rewardModel: number; verifier: number };
   /** The reward model's mean score of the same responses. */
   proxyReward: { start: number; rewardModel: number; verifier: number };
@@ -169,10 +169,10 @@ interface Chapter {
   checkpoint: string;
 }
 
-/** At least this many steps are taken, whatever the time. */
+/** The least number of steps, whatever the time. */
 const fewestSteps = 2;
 
-/** Trains until the end or until its time is up; a stopped run saves a checkpoint. */
+/** Trains until the end or until its time is up. A stopped run saves a checkpoint. */
 async function within(
   seconds: number,
   { signal, progress }: StoryOptions,
@@ -214,8 +214,7 @@ interface JudgeOptions {
 }
 
 /**
- * The same evaluation for all models: greedy responses to held-out problems, with the verifier's and the reward model's
- * scores.
+ * Evaluates all models alike: greedy responses to held-out problems, scored by the verifier and by the reward model.
  */
 async function openJudge(options: JudgeOptions): Promise<(model: string) => Promise<PolicyEvaluation>> {
   const { tasks, seed, heldOut: count, maxNewTokens, scorer } = options;
@@ -291,7 +290,7 @@ function curvesOf({ judgeRun, proxy, gold }: Chapters): Chart[] {
     const found = rows.filter((each) => each[metric] !== undefined);
     return { name, x: found.map(({ step }) => step), y: found.map((each) => each[metric] as number) };
   };
-  // The first two panels are held against each other: they end at the same step.
+  // The first two panels are compared, so they end at the same step.
   const xMax = Math.max(...[...proxy.rows, ...gold.rows].map(({ step }) => step));
   const both = (title: string, metric: string, share = false) =>
     lineChart({

@@ -1,6 +1,6 @@
 /**
- * Computes a step's token advantages from its rewards, as the algorithm defines them. The KL is subtracted from the
- * reward where the algorithm says so; a response's advantage is repeated over its tokens.
+ * Computes a step's token advantages from its rewards, as the algorithm defines them. If the algorithm has the KL in
+ * the reward, it is subtracted first. A response's advantage is repeated over its tokens.
  *
  *     const { perToken, perResponse, returns } = policyAdvantages(algorithm, options, { rewards, groups, lengths });
  */
@@ -10,31 +10,31 @@ import { gae } from '../gae.ts';
 import type { PolicyOptions } from './options.ts';
 import { type PolicyAlgorithm, usesTeacherKl } from './policy.ts';
 
-/** The rewards of a whole step and what else its algorithm needs, for `policyAdvantages`. */
+/** The input of `policyAdvantages`: the rewards of a whole step, and whatever else its algorithm needs. */
 export interface AdvantageInput {
-  /** One reward per response, of the whole step. */
+  /** One reward per response of the whole step. */
   rewards: ArrayLike<number>;
   /** The prompt of each response: any number that its responses share. */
   groups: ArrayLike<number>;
   /** Number of tokens of each response. */
   lengths: ArrayLike<number>;
-  /** 0 or 1 per response: what `max-rl` takes. Without it the rewards themselves must be 0 or 1. */
+  /** 0 or 1 per response, read by `max-rl`. Without it the rewards must be 0 or 1. */
   correct?: ArrayLike<number | boolean>;
-  /** lpOld − lpRef per token, packed; needed where the KL is in the reward and klCoef is not 0. */
+  /** lpOld − lpRef per token, packed. Required if the KL is in the reward and klCoef is not 0. */
   k1?: ArrayLike<number>;
-  /** V per token, packed; needed where the algorithm needs a value. */
+  /** V per token, packed. Required by algorithms with a value head. */
   values?: ArrayLike<number>;
-  /** lpTeacher − lpOld per token, packed; needed where the algorithm learns from a teacher by its advantages. */
+  /** lpTeacher − lpOld per token, packed. Required by algorithms whose advantage is the teacher's. */
   teacher?: ArrayLike<number>;
 }
 
-/** A step's advantages per token and per response, and the returns where there is a value head. */
+/** A step's advantages per token and per response, and the returns if there is a value head. */
 export interface PolicyAdvantages {
   /** Packed, one per response token. */
   perToken: Float64Array;
-  /** For reports; with token-wise advantages, the mean over the response. */
+  /** For reports. With token-wise advantages, the mean over the response. */
   perResponse: Float64Array;
-  /** Packed, for the value loss. */
+  /** Targets of the value loss, packed. */
   returns?: Float64Array;
 }
 
@@ -61,8 +61,8 @@ export function policyAdvantages(
 }
 
 /**
- * A_t = lpTeacher − lpOld: under πold its mean is −KL(πold‖teacher), and the policy gradient with it is that of the KL (Agarwal et
- * al. 2024). 0 where the KL itself is the loss.
+ * A_t = lpTeacher − lpOld. Under πold its mean is −KL(πold‖teacher), and its policy gradient is the gradient of that
+ * (Agarwal et al. 2024). 0 if the KL itself is the loss.
  */
 function towardsTeacher(
   algorithm: PolicyAlgorithm,

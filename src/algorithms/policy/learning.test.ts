@@ -1,4 +1,4 @@
-/** Every algorithm on two small worlds whose optimum is known, through the same steps that a trainer takes. */
+/** Every algorithm on two small environments with a known optimum, through the same steps that a trainer takes. */
 import { describe, expect, it } from 'vitest';
 import { liveTensors, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { zeroSpreadShare } from '../advantages.ts';
@@ -25,7 +25,8 @@ interface World {
   worth(policy: number[][]): number;
 }
 
-// Three contexts, four arms that pay 1 with these chances: the optimum takes the best arm of each, 0.9 on average.
+// Three contexts with four arms that pay 1 with these probabilities. The optimum takes the best arm of each: 0.9 on
+// average.
 const chances = [
   [0.9, 0.3, 0.1, 0.4],
   [0.2, 0.4, 0.9, 0.3],
@@ -44,7 +45,8 @@ const bandit: World = {
     sum(policy.map((row, state) => sum(row.map((p, arm) => (p * (chances[state]?.[arm] as number)) / 3)))),
 };
 
-// A chain 0–1–2–3: action 1 moves right, 0 left (not beyond 0). Reaching 3 within four moves pays 1: the optimum is 1.
+// A chain 0–1–2–3: action 1 moves right, 0 left (not beyond 0). Reaching 3 within four moves pays 1, so the optimum is
+// 1.
 const chain: World = {
   states: 3,
   actions: 2,
@@ -129,7 +131,7 @@ function train(algorithm: PolicyAlgorithm, world: World, steps: number): { befor
     const actions = responses.flatMap((response) => response.actions);
     const places = BigInt64Array.from(states, (state, t) => BigInt(state * world.actions + (actions[t] as number)));
 
-    // the reference is the uniform policy of the start
+    // the reference is the initial, uniform policy
     const lpOld = states.map((state, t) => Math.log(policy[state]?.[actions[t] as number] as number));
     const lpRef = lpOld.map(() => -Math.log(world.actions));
     const { perToken, returns } = policyAdvantages(algorithm, options, {

@@ -1,4 +1,4 @@
-/** On-policy distillation on vocabularies so small that every token can be summed over. */
+/** On-policy distillation on vocabularies small enough to sum over every token. */
 import { describe, expect, it } from 'vitest';
 import { gradients, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { stepTotals } from '../aggregation.ts';
@@ -35,7 +35,7 @@ function klOf(leaf: Tensor): Tensor {
     .sum(-1);
 }
 
-/** Loss, gradient and metrics where each of these states is followed by each of these tokens. */
+/** Loss, gradient and metrics when each of these states is followed by the given token. */
 function lossOf(states: readonly number[], tokens: readonly number[], options: typeof asLoss, old = logits) {
   return scope(() => {
     const leaf = f64(logits).requiresGrad_();
@@ -82,7 +82,7 @@ describe('on-policy distillation', () => {
     let value = 0;
     for (const [state, row] of p.entries())
       for (const [token, lp] of row.entries()) {
-        // a share of the policy's own: each state once, each token as often as it is drawn
+        // a sample of the policy's own distribution: each state once, each token in proportion to its probability
         const { loss, gradient } = lossOf([state], [token], asAdvantage);
         const probability = Math.exp(lp) / p.length;
         value += probability * loss;
@@ -93,7 +93,7 @@ describe('on-policy distillation', () => {
     const exact = lossOf([0, 1, 2], [0, 0, 0], asLoss);
     expectClose(mean, exact.gradient, 1e-12);
     expect(value).toBeCloseTo(exact.loss, 12);
-    // One draw alone is far from it: that is the noise which the other form has not.
+    // A single sample is far from it. That is the variance which the full-vocabulary loss does not have.
     const one = lossOf([0, 1, 2], [0, 0, 0], asAdvantage).gradient;
     expect(Math.max(...one.map((g, i) => Math.abs(g - (exact.gradient[i] as number))))).toBeGreaterThan(0.1);
   });

@@ -1,14 +1,14 @@
 /**
- * On-policy distillation: the reverse KL to a teacher on the policy's own responses (GKD, Agarwal et al. 2024, with λ = 1 and the
- * reverse KL; Gu et al. 2024). As there, no gradient goes through the choice of the tokens before.
+ * On-policy distillation: the reverse KL to a teacher on the policy's own responses (GKD, Agarwal et al. 2024, with λ =
+ * 1 and the reverse KL; Gu et al. 2024). As in GKD, no gradient flows through the sampling of earlier tokens.
  *
  *   loss        KL(πθ‖teacher) = Σ πθ (log πθ − log teacher) over the whole vocabulary at every token
- *   advantage   −r·A with A = lpTeacher − lpOld of the sampled token alone: under πold its gradient has the same mean
+ *   advantage   −r·A with A = lpTeacher − lpOld of the sampled token: under πold its gradient has the same mean
  */
 import { AttuneError } from '../../errors.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
-/** On-policy distillation (Agarwal et al. 2024): every token of the policy's own responses is held against a teacher. */
+/** On-policy distillation (Agarwal et al. 2024): compares every token of the policy's own responses with a teacher. */
 export const opd = definePolicyAlgorithm({
   name: 'opd',
   aliases: ['on-policy-distillation', 'gkd'],

@@ -1,11 +1,14 @@
-/** The options of policy algorithms. Each algorithm reads those in its `defaults`; the others are refused (../options.ts). */
+/**
+ * The options of policy algorithms. Each algorithm reads those in its `defaults`, and refuses the others
+ * (../options.ts).
+ */
 import type { Aggregation } from '../aggregation.ts';
 
 /** The options of all policy algorithms; each algorithm reads those in its `defaults`. */
 export interface PolicyOptions {
   /** Weight of the KL to the reference: β in losses, klCoef in rewards. */
   klCoef: number;
-  /** Which estimate goes into the loss. */
+  /** The KL estimate in the loss. */
   klEstimator: 'k2' | 'k3';
   /** Multiplies the KL term by r, so that its gradient is also right for rollouts of an older policy. */
   klTimesRatio: boolean;
@@ -18,27 +21,30 @@ export interface PolicyOptions {
   valueClip: number;
   gamma: number;
   lambda: number;
-  /** Whiten advantages over the step. */
+  /** Whitens advantages over the step. */
   whiten: boolean;
   /** Temperatures of SAPO's soft gate. */
   tauPositive: number;
   tauNegative: number;
-  /** How a teacher is learnt from: by its log-probs of the sampled tokens, or by the KL over the whole vocabulary. */
+  /**
+   * How the policy learns from a teacher: by its log-probs of the sampled tokens, or by the KL over the whole
+   * vocabulary.
+   */
   distillAs: 'advantage' | 'loss';
   // —— read by the trainer, not by the loss ——
-  /** Passes over one batch of rollouts. */
+  /** Passes over the rollouts of a step. */
   ppoEpochs: number;
-  /** Stop the passes when KL(πold‖πθ) per token (`old_kl`) exceeds this; 0 = never. */
+  /** Ends the passes when KL(πold‖πθ) per token (`old_kl`) exceeds this; 0 = never. */
   targetKl: number;
-  /** Adapt klCoef (adaptive-kl.ts). */
+  /** Adapts klCoef (adaptive-kl.ts). */
   adaptiveKl: boolean;
-  /** Drop groups whose responses are all right or all wrong. */
+  /** Drops groups whose responses are all right or all wrong. */
   dropEqualGroups: boolean;
   /** Length of the overlong ramp as a share of maxNewTokens; 0 = no penalty. */
   overlongRamp: number;
 }
 
-/** Every option switched off: what an algorithm that does not read it sees. */
+/** Every option off. An algorithm sees these values for options that it does not read. */
 export const neutralOptions: PolicyOptions = {
   klCoef: 0,
   klEstimator: 'k3',
@@ -65,8 +71,8 @@ export const neutralOptions: PolicyOptions = {
 /** Options that every algorithm accepts besides its own. */
 export const commonOptions = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0 };
 
-/** Further options of algorithms that learn from rewards. */
+/** More options of algorithms that learn from rewards. */
 export const rewardOptions = { dropEqualGroups: false, overlongRamp: 0 };
 
-/** Further options if the KL is part of the loss. */
+/** More options of algorithms with the KL in the loss. */
 export const klInLossOptions = { klCoef: 0, klEstimator: 'k3' as const, klTimesRatio: false };

@@ -27,7 +27,7 @@ const segmentOf = lengths.flatMap((length, i) => new Array<number>(length).fill(
 const advantages = segmentOf.map((i) => data.perResponse[i] as number);
 const totals = stepTotals(lengths, 10);
 
-/** Options under which every part of the loss is switched on where the algorithm has it. */
+/** Options that switch on every part of the algorithm's loss. */
 function switchedOn(algorithm: PolicyAlgorithm): PolicyOptions {
   const wide = algorithm.name === 'gspo' ? { clipLow: 0.05, clipHigh: 0.06 } : {};
   return policyOptions(algorithm, {
@@ -38,10 +38,10 @@ function switchedOn(algorithm: PolicyAlgorithm): PolicyOptions {
   });
 }
 
-/** The form of a distillation that has advantages; the other is in opd.test.ts. */
+/** The form of distillation that has advantages. opd.test.ts tests the other one. */
 const byAdvantage = ({ needsTeacher }: PolicyAlgorithm) => (needsTeacher ? { distillAs: 'advantage' as const } : {});
 
-/** Tensors of the tokens of some responses. */
+/** The batch of some responses' tokens. */
 function batchOf(members: readonly number[], lpAll: Tensor, entropyAll: Tensor, valuesAll: Tensor): PolicyBatch {
   const tokens = members.flatMap((member) => segmentOf.flatMap((id, t) => (id === member ? [t] : [])));
   const index = tensor(BigInt64Array.from(tokens, BigInt));
@@ -126,7 +126,7 @@ describe.each(policyAlgorithms.map((algorithm) => [algorithm.name, algorithm] as
     const f = lossAt(algorithm, options);
     const wanted = differences(f, lp, data.entropy, values);
     if (name === 'cispo') {
-      // the weight is held fixed: −w·A/(tokens) + β·∂k3, which differences of the value cannot see
+      // CISPO's weight is held fixed: −w·A/(tokens) + β·∂k3, which differences of the value cannot see
       wanted[0] = lp.map((value, t) => {
         const l = value - at(data.lpRef, t);
         const score = -clip(ratioAt(t), options.clipLow, options.clipHigh) * at(advantages, t);
@@ -273,7 +273,7 @@ describe('against TRL 1.13 (fixtures/trl_numbers.py)', () => {
   const trl = JSON.parse(readFileSync(new URL('../fixtures/trl.json', import.meta.url), 'utf8'));
   const spreadOver = (perResponse: number[]) =>
     trl.lengths.flatMap((length: number, i: number) => new Array(length).fill(perResponse[i]));
-  // CISPO: TRL clips from above only and at ε_high itself; the paper's interval is [1 − ε_lo, 1 + ε_hi].
+  // CISPO: TRL clips only from above, at ε_high itself. The paper's interval is [1 − ε_lo, 1 + ε_hi].
   const same: Record<string, Partial<PolicyOptions>> = {
     grpo: { klCoef: 0.04 },
     drgrpo: { klCoef: 0.04 },
@@ -306,7 +306,7 @@ describe('against TRL 1.13 (fixtures/trl_numbers.py)', () => {
       expect(loss.item()).toBeCloseTo(wanted.loss, 12);
       expectClose((leaf.grad as Tensor).numbers(), wanted.grad, 1e-12);
       expect(got.entropy).toBeCloseTo(wanted.metrics.entropy, 12);
-      // with the ratio, TRL's metric is that of the weighted terms; ours stays the KL
+      // with klTimesRatio TRL's metric is that of the weighted terms; ours stays the KL
       if (wanted.metrics.kl !== undefined && !options.klTimesRatio) expect(got.kl).toBeCloseTo(wanted.metrics.kl, 12);
       // TRL counts GSPO's clipped responses, we its clipped tokens
       const clipped = wanted.metrics['clip_ratio/region_mean'];

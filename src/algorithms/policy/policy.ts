@@ -1,6 +1,6 @@
 /**
  * A policy-gradient algorithm as data. A loss is a token term × an advantage × an aggregation, with the KL to the
- * reference in the reward, in the loss, or nowhere. Adding an algorithm is one file here and one line in ../index.ts.
+ * reference in the reward, in the loss, or absent. A new algorithm is one file here and one line in ../index.ts.
  *
  *     const algorithm = policyAlgorithm('grpo');
  *     const options = policyOptions(algorithm, { klCoef: 0.02 });
@@ -17,52 +17,52 @@ import { withDefaults } from '../options.ts';
 import type { Segments } from '../segments.ts';
 import { commonOptions, klInLossOptions, neutralOptions, type PolicyOptions, rewardOptions } from './options.ts';
 
-/** The response tokens of one micro-batch, packed: every tensor is [n]. */
+/** The packed response tokens of one micro-batch; every tensor is [n]. */
 export interface PolicyBatch {
-  /** log πθ of the sampled tokens, at the sampling temperature; carries the gradient. */
+  /** log πθ of the sampled tokens at the sampling temperature, with gradient. */
   lp: Tensor;
-  /** The same under the weights that sampled. */
+  /** log πold of the same tokens: under the weights that sampled them. */
   lpOld: Tensor;
-  /** The same under the reference; needed where `usesReference`. */
+  /** log πref of the same tokens. Required if `usesReference`. */
   lpRef?: Tensor;
-  /** A_t; one response's advantage is repeated over its tokens. */
+  /** A_t. A response's advantage is repeated over its tokens. */
   advantages: Tensor;
   segments: Segments;
-  /** Entropy of πθ at each token: a metric, and with `entropyCoef` part of the loss. */
+  /** Entropy of πθ at each token: a metric and, with `entropyCoef`, part of the loss. */
   entropy?: Tensor;
-  /** KL(πθ‖teacher) over the whole vocabulary at each token, with its gradient; given where `usesTeacherKl`. */
+  /** KL(πθ‖teacher) over the whole vocabulary at each token, with gradient. Required if `usesTeacherKl`. */
   teacherKl?: Tensor;
-  /** For algorithms with a value head: V with its gradient, V under the weights that sampled, and the returns G. */
+  /** For algorithms with a value head: V with gradient, V under the weights that sampled, and the returns G. */
   values?: Tensor;
   valuesOld?: Tensor;
   returns?: Tensor;
 }
 
-/** A policy-gradient algorithm: its loss, and what a trainer must supply for it. */
+/** A policy-gradient algorithm: its loss, and what a trainer must supply. */
 export interface PolicyAlgorithm {
   readonly name: string;
   readonly aliases: readonly string[];
   readonly summary: string;
   readonly paper: string;
-  /** `teacher` has a value per token, lpTeacher − lpOld, and no part of the reward. */
+  /** `teacher` is token-wise, lpTeacher − lpOld, and ignores rewards. */
   readonly advantage: ResponseAdvantage | 'gae' | 'teacher';
-  /** Which responses are trained on: all, or the best of each group that has one. */
+  /** The responses to train on: all, or the best of each group that has one. */
   readonly keeps: 'all' | 'best';
   readonly aggregation: Aggregation;
   readonly klIn: 'reward' | 'loss' | 'none';
-  /** Its formula has a KL to the reference (see `usesReference` for whether a run needs one). */
+  /** Its formula has a KL to the reference. `usesReference` says whether a run needs the reference. */
   readonly needsReference: boolean;
   readonly needsValue: boolean;
-  /** It learns from a teacher's log-probs: rewards are not needed, and only measured where there are any. */
+  /** It learns from a teacher's log-probs. Rewards are optional and only measured. */
   readonly needsTeacher: boolean;
   /** Exactly the options that it reads, with their defaults. */
   readonly defaults: Partial<PolicyOptions>;
   readonly loss: (batch: PolicyBatch, options: PolicyOptions, totals: StepTotals) => LossResult;
-  /** The loss of every token before averaging, where it is clipped, and the ratio that it uses. */
+  /** The loss of every token before averaging, the tokens clipped, and the ratio used. */
   readonly terms: (input: TermInput) => Terms;
 }
 
-/** What an algorithm's token term is computed from. */
+/** The input of an algorithm's token term. */
 export interface TermInput extends PolicyBatch {
   /** r = exp(lp − lpOld). */
   ratio: Tensor;
@@ -71,13 +71,13 @@ export interface TermInput extends PolicyBatch {
 
 /** The loss terms of every token, before averaging. */
 export interface Terms {
-  /** [n], minimised. */
+  /** [n], to be minimised. */
   policy: Tensor;
-  /** [n]: 1 where clipping took effect. */
+  /** [n]: 1 if the token's clip is active. */
   clipped?: Tensor;
   /** The ratio that the term uses, if it is not the token's own. */
   ratio?: Tensor;
-  /** [n], minimised, already weighted. */
+  /** [n], to be minimised, already weighted. */
   value?: Tensor;
   valueClipped?: Tensor;
 }
@@ -122,7 +122,7 @@ export function definePolicyAlgorithm({ terms, ...definition }: Definition): Pol
   };
 }
 
-/** For callers without types: a misspelt word would otherwise fail, or train something else, in the first step. */
+/** For callers without types: a misspelt word would otherwise fail in the first step, or train something else. */
 function checkWord(algorithm: string, field: string, word: string, known: readonly string[]): void {
   if (known.includes(word)) return;
   throw new UserError(
@@ -130,17 +130,17 @@ function checkWord(algorithm: string, field: string, word: string, known: readon
   );
 }
 
-/** The algorithm's default options with your changes; an option that it does not read is a UserError. */
+/** The algorithm's default options with your changes; an option that it does not read throws a UserError. */
 export function policyOptions(algorithm: PolicyAlgorithm, changes: Partial<PolicyOptions> = {}): PolicyOptions {
   return withDefaults(algorithm.name, neutralOptions, algorithm.defaults, changes);
 }
 
-/** Whether a run needs the reference's log-probs: the algorithm has a KL term and its weight is not 0. */
+/** Whether a run needs the reference's log-probs: the algorithm has a KL term with a non-zero weight. */
 export function usesReference(algorithm: PolicyAlgorithm, options: PolicyOptions): boolean {
   return algorithm.needsReference && options.klCoef !== 0;
 }
 
-/** Whether the loss gets the full-vocabulary KL to the teacher instead of the teacher's log-probs. */
+/** Whether the loss takes the full-vocabulary KL to the teacher instead of the teacher's log-probs. */
 export function usesTeacherKl(algorithm: PolicyAlgorithm, options: PolicyOptions): boolean {
   return algorithm.needsTeacher && options.distillAs === 'loss';
 }
@@ -159,7 +159,7 @@ function policyLoss(
     throw new UserError(
       'The terms of an algorithm are { policy, … }: `policy` is missing, a tensor with one number per token.',
     );
-  // A sum in place of the tokens' terms would train, by another loss.
+  // Terms already summed over tokens would train silently, with another loss.
   if (made.policy.numel !== lp.numel)
     throw new UserError(
       `The policy term of an algorithm is one number per token [${lp.numel}]; this one has the shape [${made.policy.shape.join(', ')}].`,
@@ -171,7 +171,7 @@ function policyLoss(
   if (klIn === 'loss' && options.klCoef !== 0) {
     if (lpRef === undefined) throw missing('lpRef', 'klCoef');
     const terms = klTerms(options.klEstimator, lp, lpRef);
-    // DeepSeek-V3.2, eq. 7: E under πold of r·k3 is KL(πθ‖πref); the ratio carries its gradient, as in the paper.
+    // DeepSeek-V3.2, eq. 7: under πold the mean of r·k3 is KL(πθ‖πref). The ratio keeps its gradient, as in the paper.
     loss = loss.add(gather(options.klTimesRatio ? terms.mul(ratio) : terms).mul(options.klCoef));
   }
   if (options.entropyCoef !== 0) {

@@ -1,13 +1,13 @@
 /**
  * −min(rA, clip(r)A) + valueCoef·½max((G−V)², (G−Vclip)²) − entropyCoef·H, with Vclip = Vold + clip(V − Vold,
- * ±valueClip) and G = A + Vold from before whitening.
+ * ±valueClip) and G = A + Vold, taken before whitening.
  */
 import { AttuneError } from '../../errors.ts';
 import { noGrad } from '../../tensor/index.ts';
 import { clippedSurrogate } from './clipping.ts';
 import { definePolicyAlgorithm, type TermInput, type Terms } from './policy.ts';
 
-/** PPO (Schulman et al. 2017): the clipped surrogate with a value head, GAE and the KL in the reward. */
+/** PPO (Schulman et al. 2017): the clipped surrogate with a value head, GAE, and the KL in the reward. */
 export const ppo = definePolicyAlgorithm({
   name: 'ppo',
   summary: 'clipped surrogate with a learned value, token-wise advantages and the KL in the reward',

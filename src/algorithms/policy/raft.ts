@@ -2,8 +2,8 @@ import { definePolicyAlgorithm } from './policy.ts';
 import { scoreTerm } from './score.ts';
 
 /**
- * RAFT (Dong et al. 2023): supervised fine-tuning on the best response of each group, as it was sampled. The mean is over tokens,
- * as in supervised fine-tuning.
+ * RAFT (Dong et al. 2023): supervised fine-tuning on the best sampled response of each group, with the mean over
+ * tokens.
  */
 export const raft = definePolicyAlgorithm({
   name: 'raft',

@@ -1,8 +1,8 @@
-/** −(4/τ)·σ(τ(r − 1))·A: a soft gate in place of the clip; its slope at r = 1 is that of r itself. */
+/** −(4/τ)·σ(τ(r − 1))·A: a soft gate instead of the clip. At r = 1 its slope equals that of r. */
 import { full, where } from '../../tensor/index.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
-/** SAPO (Gao et al. 2025): GRPO with a smooth gate on the ratio in place of the clip. */
+/** SAPO (Gao et al. 2025): GRPO with a smooth gate on the ratio instead of the clip. */
 export const sapo = definePolicyAlgorithm({
   name: 'sapo',
   summary: 'GRPO with a smooth gate on the ratio, tighter for negative advantages',

@@ -1,4 +1,4 @@
-/** The score-function term −A·lp (Williams 1992), which REINFORCE, RLOO and MaxRL share. */
+/** The score-function term −A·lp (Williams 1992) of REINFORCE, RLOO and MaxRL. */
 import type { TermInput, Terms } from './policy.ts';
 
 export function scoreTerm({ lp, advantages }: TermInput): Terms {

@@ -1,5 +1,5 @@
 /**
- * Anchored preference optimisation: it controls whether each response's probability rises or falls, not only their
+ * Anchored preference optimisation: controls whether the probability of each response rises or falls, not only their
  * difference.
  */
 import { definePreferenceLoss } from './preference.ts';

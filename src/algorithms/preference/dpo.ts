@@ -1,4 +1,4 @@
-/** DPO and the losses that differ from it only in the function of z = β(d_w − d_l). */
+/** DPO, and losses that differ from it only in the function of z = β(d_w − d_l). */
 import type { Tensor } from '../../tensor/index.ts';
 import { smoothedLogistic } from '../logistic.ts';
 import { definePreferenceLoss, meanLogRatio, type PairTerms } from './preference.ts';

@@ -1,6 +1,6 @@
 /**
- * (h − 1/(2β))², h = d_w − d_l: the margin has a target and does not grow without bound. β is not applied to h (eq.
- * 17).
+ * (h − 1/(2β))² with h = d_w − d_l: the margin has a target instead of growing without bound. h is not multiplied by β
+ * (eq. 17).
  */
 import { definePreferenceLoss, logRatio, meanLogRatio } from './preference.ts';
 

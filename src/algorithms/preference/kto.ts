@@ -1,12 +1,12 @@
 /**
- * λ_w(1 − σ(β(d_w − z0))) for desirable responses and λ_l(1 − σ(β(z0 − d_l))) for undesirable ones. z0 estimates
- * KL(πθ‖πref) from the whole step, without gradient; it is the reference point of prospect theory.
+ * λ_w(1 − σ(β(d_w − z0))) for desirable responses and λ_l(1 − σ(β(z0 − d_l))) for undesirable ones. z0 is the reference
+ * point of prospect theory: an estimate of KL(πθ‖πref) over the whole step, without gradient.
  */
 import { AttuneError } from '../../errors.ts';
 import { meanOf } from '../advantages.ts';
 import { type Baseline, definePreferenceLoss, type PairTerms } from './preference.ts';
 
-/** KTO (Ethayarajh et al. 2024): takes unpaired good and bad responses. */
+/** KTO (Ethayarajh et al. 2024): learns from unpaired good and bad responses. */
 export const kto = definePreferenceLoss({
   name: 'kto',
   summary: 'good and bad responses judged one by one against the policy’s drift; takes unpaired data',
@@ -37,20 +37,20 @@ function valueTerms({ w, l, options, totals }: PairTerms) {
   return [desirable, undesirable];
 }
 
-/** KTO's z0 = max(0, mean d) over responses to other prompts. A step of one example has none, and z0 is 0. */
+/** KTO's z0 = max(0, mean d) over responses to other prompts. A step of one example has none, so z0 is 0. */
 export function mismatchedBaseline(logRatios: ArrayLike<number>): Baseline {
   const z0 = Math.max(0, meanOf(logRatios));
   return { chosen: z0, rejected: z0 };
 }
 
-/** z0 of `ktoPair`: each side's is the KL estimate of the other side, from the log-ratios of the step's pairs. */
+/** z0 of `ktoPair`: each side uses the KL estimate of the other side, from the log-ratios of the step's pairs. */
 export function pairsBaseline(chosenLogRatios: ArrayLike<number>, rejectedLogRatios: ArrayLike<number>): Baseline {
   return { chosen: Math.max(0, meanOf(rejectedLogRatios)), rejected: Math.max(0, meanOf(chosenLogRatios)) };
 }
 
 /**
- * Pairs [prompt, response] for `mismatchedBaseline`: each prompt with the response of the next example that has another
- * prompt. Where all prompts are equal the list is empty.
+ * Pairs [prompt, response] for `mismatchedBaseline`: each prompt with the response of the next example that has a
+ * different prompt. Empty if all prompts are equal.
  */
 export function mismatchedPairs(prompts: ArrayLike<string | number>): [prompt: number, response: number][] {
   const out: [number, number][] = [];

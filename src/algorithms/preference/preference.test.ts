@@ -35,7 +35,7 @@ const mean = (i: number) => of(lp, i) / length(i);
 const nls = (x: number) => -Math.log(sigmoid(x));
 const odds = (x: number) => Math.log(Math.exp(x) / (1 - Math.exp(x)));
 
-/** The papers' losses of pair (w, l) in plain numbers, at β, ε and so on as in `changed`. */
+/** The papers' losses of a pair (w, l) in plain numbers, with β, ε and the others from `changed`. */
 const byHand: Record<string, (w: number, l: number) => number> = {
   dpo: (w, l) => nls(0.3 * (d(w) - d(l))),
   cdpo: (w, l) => 0.8 * nls(0.3 * (d(w) - d(l))) + 0.2 * nls(-0.3 * (d(w) - d(l))),
@@ -270,10 +270,10 @@ describe('against TRL 1.13 (fixtures/trl_numbers.py)', () => {
   const same: [string, Partial<PreferenceOptions>, number][] = [
     ['sigmoid', { beta: 0.3 }, 0],
     ['hinge', { beta: 0.3 }, 0],
-    // TRL divides log-ratios by length in IPO; the paper does not, so here it is an option
+    // TRL divides IPO's log-ratios by length; the paper does not, so here it is an option
     ['ipo', { beta: 0.3, lengthNormalize: true }, 0],
     ['robust', { beta: 0.3, labelSmoothing: 0.1 }, 0],
-    // TRL writes 1 − σ for −σ: a constant, without a gradient
+    // TRL has 1 − σ instead of −σ, which differs by a constant without gradient
     ['apo_zero', { beta: 0.3 }, 1],
     ['apo_down', { beta: 0.3 }, 1],
     ['sigmoid_norm', { beta: 2 }, 0],
@@ -301,7 +301,7 @@ describe('against TRL 1.13 (fixtures/trl_numbers.py)', () => {
       expect(loss.item() + constant).toBeCloseTo(wanted.loss, 12);
       expectClose((leaf.grad as Tensor).numbers(), wanted.grad, 1e-12);
       const got = combineMetrics([metrics]);
-      // sigmoid_norm: TRL shows β·d, we β·d/|y|, which is what the loss compares
+      // sigmoid_norm: TRL reports β·d, attune β·d/|y|, which the loss compares
       if (wanted.metrics !== undefined && !['ipo', 'sigmoid_norm'].includes(name)) {
         expect(got.chosen_reward).toBeCloseTo(wanted.metrics['rewards/chosen'], 12);
         expect(got.rejected_reward).toBeCloseTo(wanted.metrics['rewards/rejected'], 12);

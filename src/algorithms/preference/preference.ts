@@ -1,6 +1,7 @@
 /**
  * A direct-alignment loss as data. Each response gets a score (its log-ratio to the reference, or its own mean
- * log-prob), and `terms` computes the loss from the two sides. Adding one is one file here and one line in ../index.ts.
+ * log-prob), and `terms` computes the loss from the scores of both sides. A new loss is one file here and one line in
+ * ../index.ts.
  *
  *     const algorithm = preferenceLoss('dpo');
  *     const batch = preferenceBatch({ lp, lpRef, lengths, chosen: [0, 2], rejected: [1, 3] });
@@ -14,26 +15,26 @@ import type { LossResult, Metrics } from '../metrics.ts';
 import { withDefaults } from '../options.ts';
 import { segmentSum, segmentsOf } from '../segments.ts';
 
-/** The responses of one side, chosen or rejected: every tensor is [responses]. */
+/** The responses of one side, chosen or rejected; every tensor is [responses]. */
 export interface Side {
-  /** Σ lp over the response; carries the gradient. */
+  /** Σ lp over the response, with gradient. */
   lp: Tensor;
-  /** Σ lpRef; needed where the loss needs a reference. */
+  /** Σ lpRef. Required if the loss needs a reference. */
   lpRef?: Tensor;
-  /** Response tokens. */
+  /** Number of response tokens. */
   lengths: Tensor;
 }
 
 /**
- * The responses of a micro-batch. In a paired loss the i-th of both sides form a pair; in an unpaired one either side
- * may be empty.
+ * The responses of a micro-batch. In a paired loss the i-th responses of both sides form a pair. In an unpaired loss
+ * either side may be empty.
  */
 export interface PreferenceBatch {
   chosen: Side;
   rejected: Side;
 }
 
-/** KTO's z0 of each side, over the whole step. */
+/** KTO's z0 for each side, from the whole step. */
 export interface Baseline {
   chosen: number;
   rejected: number;
@@ -43,7 +44,7 @@ export interface Baseline {
 export interface PreferenceTotals {
   chosen: number;
   rejected: number;
-  /** Needed by losses with a `baseline`. */
+  /** Required by losses with a `baseline`. */
   baseline?: Baseline;
 }
 
@@ -67,7 +68,7 @@ const neutral: PreferenceOptions = {
   undesirableWeight: 1,
 };
 
-/** A preference loss, and what a trainer must supply for it. */
+/** A preference loss, and what a trainer must supply. */
 export interface PreferenceLoss {
   readonly name: string;
   readonly aliases: readonly string[];
@@ -76,15 +77,15 @@ export interface PreferenceLoss {
   readonly needsReference: boolean;
   readonly paired: boolean;
   /**
-   * Where z0 of the step comes from, before its losses (kto.ts): `mismatched` = the log-ratios of responses to other
-   * prompts, `pairs` = those of the step's own pairs. Both without gradient.
+   * How z0 of the step is computed before its losses (kto.ts): `mismatched` from the log-ratios of responses to other
+   * prompts, `pairs` from those of the step's own pairs. Both without gradient.
    */
   readonly baseline?: 'mismatched' | 'pairs';
   readonly defaults: Partial<PreferenceOptions>;
   readonly loss: (batch: PreferenceBatch, options: PreferenceOptions, totals: PreferenceTotals) => LossResult;
 }
 
-/** A response's score: the implicit reward is β times it. */
+/** A response's score; the implicit reward is β times it. */
 export type Score = (side: Side, options: PreferenceOptions) => Tensor;
 
 /** d = Σ lp − Σ lpRef: a response's log-ratio to the reference. */
@@ -94,9 +95,9 @@ export const meanLogRatio: Score = (side, options) => logRatio(side, options).di
 /** Σ lp / |y|: the log-prob per token. */
 export const meanLogProb: Score = ({ lp, lengths }) => lp.div(lengths);
 
-/** What the terms of a preference loss are computed from: the scores of both sides, and the whole micro-batch. */
+/** The input of a preference loss's terms: the scores of both sides, and the whole micro-batch. */
 export interface PairTerms {
-  /** Scores of the two sides. */
+  /** Scores of the chosen (w) and the rejected (l) side. */
   w: Tensor;
   l: Tensor;
   batch: PreferenceBatch;
@@ -109,7 +110,7 @@ type Definition = Pick<PreferenceLoss, 'name' | 'summary' | 'paper' | 'baseline'
   paired?: boolean;
   needsReference?: boolean;
   score?: Score;
-  /** The terms that are summed over the step and divided by its pairs (unpaired: by its responses). */
+  /** The terms, summed over the step and divided by its pairs (unpaired: by its responses). */
   terms: (input: PairTerms) => Tensor | readonly Tensor[];
 };
 
@@ -142,7 +143,7 @@ export function definePreferenceLoss({ terms, score = logRatio, ...definition }:
   };
 }
 
-/** The loss's default options with your changes; an option that it does not read is a UserError. */
+/** The loss's default options with your changes; an option that it does not read throws a UserError. */
 export function preferenceOptions(
   algorithm: PreferenceLoss,
   changes: Partial<PreferenceOptions> = {},
@@ -167,7 +168,7 @@ export function preferenceBatch(input: {
 }): PreferenceBatch {
   return scope(() => {
     const segments = segmentsOf(input.lengths, input.lp);
-    // In float64, as the reference's sums are: a policy that equals its reference then has margins of exactly 0.
+    // In float64, like the reference's sums: if policy and reference are equal, margins are exactly 0.
     const sum = (values: Tensor) => segmentSum(values.to('float64'), segments).to(values.dtype);
     const sums = sum(input.lp);
     const refSums = input.lpRef === undefined ? undefined : sum(input.lpRef);
@@ -207,7 +208,8 @@ function metricsOf(
     out[`${name}_lp`] = mean(side.lp);
     out[`${name}_length`] = mean(side.lengths);
     if (side.lpRef !== undefined) {
-      // no KL: the policy did not write these responses, so the mean may fall below 0 while the policy moves away
+      // the mean log-ratio is not a KL: the policy did not write these responses, so it may fall below 0 as the policy
+      // moves away
       const drift = share(side.lp.detach().sub(side.lpRef), both, 'responses');
       out.log_ratio = out.log_ratio === undefined ? drift : out.log_ratio.add(drift);
     }

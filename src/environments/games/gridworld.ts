@@ -1,4 +1,4 @@
-/** Walk to a goal around walls. The map is text; up to three moves make a turn. */
+/** Walk to a goal around walls. The map is text, and a turn has up to three moves. */
 import type { Random } from '../../random.ts';
 import { defineEnvironment } from '../parts/environment.ts';
 import { said } from '../parts/tags.ts';
@@ -11,15 +11,15 @@ interface World {
   walls: readonly (readonly boolean[])[];
   start: Place;
   goal: Place;
-  /** The shortest way. */
+  /** The shortest path. */
   way: readonly Move[];
 }
 
 const movesOfTurn = 3;
-/** Turns more than the shortest way takes. */
+/** Turns allowed beyond the shortest path. */
 const spareTurns = 2;
 
-/** The map of a difficulty: from 3 by 3 to 7 by 7, with more walls and longer ways. */
+/** The map at a difficulty: from 3 by 3 to 7 by 7, with more walls and longer paths. */
 function world(random: Random, difficulty: number): World {
   const size = difficulty + 2;
   for (;;) {

@@ -1,6 +1,6 @@
 /**
- * Guess a number: the environment says whether it is higher or lower. There are 2^n − 1 numbers and n guesses, so that only
- * halving what is left always wins.
+ * Guess a number: the environment says whether it is higher or lower. There are 2^n − 1 numbers and n guesses, so only
+ * binary search always wins.
  */
 import type { Random } from '../../random.ts';
 import { defineEnvironment } from '../parts/environment.ts';
@@ -52,7 +52,7 @@ export const guess = defineEnvironment({
     while (turns.length < guesses && turns.at(-1) !== number) {
       const turn = random.chance(skill) ? Math.floor((from + to) / 2) : random.int(lowest, highest);
       turns.push(turn);
-      // A guess made at random may tell nothing new.
+      // A random guess may give no new information.
       if (turn < number) from = Math.max(from, turn + 1);
       else to = Math.min(to, turn - 1);
     }

@@ -1,10 +1,10 @@
-/** Guess a word: every letter of a guess is marked as in its place, elsewhere in the word, or not in it. */
+/** Guess a word. Every letter of a guess is marked as in its place, elsewhere in the word, or absent. */
 import type { Random } from '../../random.ts';
 import { defineEnvironment } from '../parts/environment.ts';
 import { said } from '../parts/tags.ts';
 import { words } from './words.ts';
 
-/** Letters of the word and guesses, by difficulty. */
+/** Word length and number of guesses, by difficulty. */
 const levels = [
   { letters: 3, guesses: 8 },
   { letters: 4, guesses: 7 },
@@ -19,7 +19,7 @@ const gameOf = (random: Random, difficulty: number) => {
   return { ...level, list, word: random.pick(list) };
 };
 
-/** `+` for a letter in its place, `?` for one that is elsewhere, `-` for one that is not there (again). */
+/** `+` for a letter in its place, `?` for one elsewhere in the word, `-` for one that is absent or used up. */
 export function marks(guess: string, word: string): string {
   const left = [...word].filter((letter, i) => letter !== guess[i]);
   return [...guess]
@@ -45,7 +45,7 @@ export const wordle = defineEnvironment({
     const { letters, guesses, word } = gameOf(random, difficulty);
     let rest: number = guesses;
     let best = 0;
-    /** Up to 0.2 for the letters that were placed, at the end. */
+    /** Up to 0.2 at the end of a lost game, for letters in place. */
     const lost = () => ({ word: 0, letters: 0.2 * best });
     return {
       messages: `Guess my word of ${letters} letters. I mark each letter: + right place, ? other place, - not in it. ${rest} left.`,
@@ -82,7 +82,7 @@ export const wordle = defineEnvironment({
 
 const telling = new Map<readonly string[], string>();
 
-/** The word whose marks tell the possible ones apart best; one that may be the hidden one where several do. */
+/** The guess whose marks best separate the possible words. Ties go to a possible word. */
 function tellingWord(list: readonly string[], possible: readonly string[]): string {
   const known = telling.get(possible);
   if (known !== undefined) return known;
@@ -92,7 +92,7 @@ function tellingWord(list: readonly string[], possible: readonly string[]): stri
     const told = new Set(possible.map((word) => marks(each, word))).size;
     if (told > most) [best, most] = [each, told];
   }
-  // The first word of a game is always the same.
+  // The first guess of a game is always the same, so it is cached.
   if (possible === list) telling.set(list, best);
   return best;
 }

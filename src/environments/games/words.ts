@@ -51,5 +51,4 @@ watch water weigh whale wheat wheel white whole woman world worry wound wrist wr
 
 const listed = (text: string) => text.trim().split(/\s+/);
 
-/** The words of each length. */
 export const words = { 3: listed(three), 4: listed(four), 5: listed(five) } as const;

@@ -1,5 +1,5 @@
 /**
- * An agent: a program that calls the policy as it would call any model, by OpenAI's API, and says what came of it.
+ * An agent: a program that calls the policy like any other model, through OpenAI's API, and reports a reward.
  *
  *     export default defineAgent({
  *       name: 'adder',
@@ -17,51 +17,54 @@ import { checkNames, UserError } from '../../errors.ts';
 import { checkPartNames, type Environment, EnvironmentError, type StartOptions } from './environment.ts';
 import { checkedStep, type Step, shown } from './step.ts';
 
-/** What an agent's run gets. */
+/** The options of an agent's run. */
 export interface AgentRunOptions<Problem = unknown> {
-  /** The address for clients of OpenAI's API. It is this episode's own: every call to it is a part of the episode. */
+  /**
+   * The base URL for clients of OpenAI's API. It belongs to this episode alone: every call to it is part of the
+   * episode.
+   */
   baseURL: string;
   apiKey: string;
-  /** The name of the policy; any name is answered by it. */
+  /** The policy's model name. Any other name reaches it too. */
   model: string;
-  /** What `start` gave, made anew for every episode. */
+  /** The value that `start` returned, made anew for every episode. */
   problem: Problem;
-  /** The seed of the problem, the same for all episodes of a group. */
+  /** The problem's seed, the same for all episodes of a group. */
   seed: number;
   difficulty: number;
-  /** Aborted when the agent took too long, and when training is stopped. */
+  /** Aborted at the time limit, and when training stops. */
   signal: AbortSignal;
 }
 
 /** The result of an agent's episode. */
 export interface AgentResult {
-  /** Where it is left out, it is the sum of `parts`. */
+  /** Default: the sum of `parts`. */
   reward?: number;
-  /** Whether the problem is solved: what accuracy counts. */
+  /** Whether the problem is solved. Accuracy counts this. */
   success?: boolean;
-  /** What the reward is made of, by the names that the agent lists as its `parts`. */
+  /** The reward's parts, under names that the agent lists in `parts`. */
   parts?: Readonly<Record<string, number>>;
 }
 
-/** A program that calls the policy. Its problem can be anything that JSON can write. */
+/** A program that calls the policy. Its problem can be any JSON value. */
 export interface Agent<
   // biome-ignore lint/suspicious/noExplicitAny: each agent has problems of its own type.
   Problem = any,
 > {
-  /** Letters, digits, _ and -. */
+  /** May contain letters, digits, _ and -. */
   readonly name: string;
   readonly summary?: string;
-  /** Difficulties run from 1 to this; 1 unless given. */
+  /** Difficulties run from 1 to this; default 1. */
   readonly levels?: number;
-  /** Names of what its reward is made of. */
+  /** Names of the parts of its reward. */
   readonly parts?: readonly string[];
-  /** Whether its episodes succeed or fail, as of an environment. */
+  /** Whether its episodes can succeed or fail; see `Environment.judged`. */
   readonly judged?: boolean;
-  /** A list of problems, in place of `start`. */
+  /** A list of problems, instead of `start`. */
   readonly problems?: readonly Problem[];
-  /** Makes a problem. The same seed must make the same one. */
+  /** Makes a problem. The same seed must always give the same problem. */
   start?(options: StartOptions): Problem | Promise<Problem>;
-  /** Plays an episode: makes its calls, and says what they were worth. */
+  /** Plays an episode: makes its calls, and returns the reward. */
   run(options: AgentRunOptions<Problem>): AgentResult | Promise<AgentResult>;
 }
 
@@ -70,7 +73,7 @@ const rules: Record<keyof Agent, Rule> = {
   ...{ problems: { fits: Array.isArray, wanted: 'a list' }, start: call, run: call },
 };
 
-/** Checks an agent of your own, and returns it. */
+/** Checks your own agent, and returns it. */
 export function defineAgent<Problem>(definition: Agent<Problem>): Agent<Problem> {
   checkArguments('An agent', definition, rules, ['name', 'run']);
   checkNames('An agent', definition, Object.keys(rules));
@@ -84,12 +87,12 @@ export function defineAgent<Problem>(definition: Agent<Problem>): Agent<Problem>
   return definition;
 }
 
-/** The problem of an episode, as `run` gets it. */
+/** The problem of an episode, as passed to `run`. */
 export async function agentProblem(agent: Agent, options: StartOptions): Promise<unknown> {
   return agent.start === undefined ? options.random.pick(agent.problems as unknown[]) : agent.start(options);
 }
 
-/** What tells a problem from others, and stands for it where problems are shown. */
+/** Identifies a problem, and represents it in displays. */
 export function problemText(problem: unknown): string {
   if (typeof problem === 'string' && problem !== '') return problem;
   const written = JSON.stringify(problem);
@@ -100,7 +103,10 @@ export function problemText(problem: unknown): string {
   );
 }
 
-/** An agent's problems as those of an environment, which are drawn, held out and made harder in the same way. It takes no steps. */
+/**
+ * Wraps an agent's problems as an environment, so that they are drawn, held out and made harder in the same way. It
+ * takes no steps.
+ */
 export function problemsOf(agent: Agent): Environment {
   const { run: _, start: __, problems: ___, ...described } = agent;
   const step = () => {
@@ -112,7 +118,7 @@ export function problemsOf(agent: Agent): Environment {
   };
 }
 
-/** What an agent returned, checked. */
+/** Checks an agent's result. */
 export function checkedResult(result: AgentResult, owner: { name: string; parts: readonly string[] }): Step {
   const { reward, parts } = result ?? {};
   if (typeof result !== 'object' || result === null || (reward === undefined && parts === undefined))

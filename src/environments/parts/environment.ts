@@ -1,6 +1,6 @@
 /**
- * An environment: the policy answers, the environment says what it sees, the policy answers again, until the environment ends
- * the episode. The reward is the environment's.
+ * An environment: the policy answers, the environment returns an observation, and so on until the environment ends the
+ * episode. The environment gives the reward.
  *
  *     export default defineEnvironment({
  *       name: 'higher',
@@ -22,78 +22,81 @@ import { AttuneError, checkNames, UserError } from '../../errors.ts';
 import type { Random } from '../../random.ts';
 import type { Message } from '../../text/index.ts';
 
-/** What an episode begins from. */
+/** The inputs of an episode's start. */
 export interface StartOptions {
-  /** The same seed and difficulty always give the same problem. */
+  /** The same seed and difficulty must always give the same problem. */
   seed: number;
   /** From 1 to the environment's `levels`. */
   difficulty: number;
-  /** Random numbers that the seed and the difficulty decide. */
+  /** Random numbers seeded by `seed` and `difficulty`. */
   random: Random;
-  /** Aborted at the time limit, and when the run is stopped. */
+  /** Aborted at the time limit, and when the run stops. */
   signal: AbortSignal;
 }
 
-/** How an answer is taken. */
+/** Options of a step. */
 export interface StepOptions {
   /** The number of the answer, from 1. */
   turn: number;
-  /** Aborted at the time limit, and when the run is stopped. */
+  /** Aborted at the time limit, and when the run stops. */
   signal: AbortSignal;
 }
 
-/** What an environment makes of an answer. */
+/** An environment's reply to an answer. */
 export interface StepResult {
-  /** What the policy is told; text is a message of the user. Needed unless the episode is over. */
+  /** What the policy reads next. Text is a user message. Required unless the episode is over. */
   observation?: string | Message | readonly Message[];
-  /** Rewards of the turns add up. Where it is left out, it is the sum of `parts`, or 0. */
+  /** The reward of this turn; turns add up. Default: the sum of `parts`, or 0. */
   reward?: number;
-  /** The episode is over. */
+  /** Ends the episode. */
   done?: boolean;
-  /** Whether the problem is solved: what accuracy counts. The last that was said holds. */
+  /** Whether the problem is solved. Accuracy counts the last value reported. */
   success?: boolean;
-  /** What the reward is made of, by the names that the environment lists as its `parts`. */
+  /** The reward's parts, under names that the environment lists in `parts`. */
   parts?: Readonly<Record<string, number>>;
 }
 
 /** One episode of an environment. */
 export interface Episode {
-  /** What the policy reads first; text is a message of the user. The same for one seed. */
+  /** What the policy reads first. Text is a user message. The same for the same seed. */
   messages: string | readonly Message[];
-  /** What tells this problem from another, where the messages do not: a hidden number, say. It decides what is held out. */
+  /**
+   * Identifies the problem if the messages do not, for example by a hidden number. It decides whether the problem is
+   * held out.
+   */
   key?: string;
   /** Takes the policy's next answer. */
   step(response: string, options: StepOptions): StepResult | Promise<StepResult>;
-  /** Frees what the episode holds. Called once, also where it is ended early. */
+  /** Frees what the episode holds. Called once, even if the episode is ended early. */
   end?(): void | Promise<void>;
 }
 
-/** Which game a scripted player plays, and how well. */
+/** The game that a scripted player plays, and its skill. */
 export interface DemonstrateOptions {
   seed: number;
   difficulty: number;
   /** The random numbers that `start` gets for this problem. */
   random: Random;
-  /** The share of good moves, from 0 to 1; the others are made at random. */
+  /** The share of good moves, from 0 to 1. The others are random. */
   skill: number;
 }
 
-/** A world that a policy acts in, turn by turn. */
+/** An environment that a policy acts in turn by turn. */
 export interface Environment {
-  /** Letters, digits, _ and -. */
+  /** May contain letters, digits, _ and -. */
   readonly name: string;
   readonly summary?: string;
-  /** Difficulties run from 1 to this; 1 unless given. */
+  /** Difficulties run from 1 to this; default 1. */
   readonly levels?: number;
-  /** Names of what its reward is made of. */
+  /** Names of the parts of its reward. */
   readonly parts?: readonly string[];
   /**
-   * Whether its episodes succeed or fail. Where it is left out, they do as soon as one of a batch says `success`. An episode that
-   * never says it has then failed.
+   * Whether its episodes can succeed or fail. Default: true as soon as one episode of a batch reports `success`; those
+   * that never report it then count as failed.
    */
   readonly judged?: boolean;
   start(options: StartOptions): Episode | Promise<Episode>;
-  /** The turns of a scripted player, to learn the format from before RL. */
+  /** A scripted player's answers, for learning the format before RL. */
   demonstrate?(options: DemonstrateOptions): readonly string[] | Promise<readonly string[]>;
 }
 
@@ -102,7 +105,7 @@ const rules: Record<keyof Environment, Rule> = {
   ...{ start: call, demonstrate: call },
 };
 
-/** Checks an environment of your own, and returns it. */
+/** Checks your own environment, and returns it. */
 export function defineEnvironment(definition: Environment): Environment {
   checkArguments('An environment', definition, rules, ['name', 'start']);
   checkNames('An environment', definition, Object.keys(rules));
@@ -110,7 +113,7 @@ export function defineEnvironment(definition: Environment): Environment {
   return definition;
 }
 
-/** The names of an environment or an agent, and of what its reward is made of. */
+/** Checks the names of an environment or agent, and of its reward's parts. */
 export function checkPartNames(what: 'environment' | 'agent', name: string, parts: readonly string[] = []): void {
   if (!/^[\w-]+$/.test(name))
     throw new UserError(`"${name}" cannot be an ${what}'s name: letters, digits, _ and - make one.`);
@@ -122,12 +125,12 @@ export function checkPartNames(what: 'environment' | 'agent', name: string, part
 }
 
 /**
- * What failed. `step`: an episode, which --on-reward-error score ends with what it has earned so far. `contract`: the environment
- * itself, for example by returning text for a reward; it always stops the run.
+ * What failed. `step`: an episode, which --on-reward-error score ends with the reward earned so far. `contract`: the
+ * environment itself, for example by returning text as a reward. This always stops the run.
  */
 export type EnvironmentFault = 'step' | 'contract';
 
-/** An environment failed, or returned something that it may not. */
+/** An environment failed, or returned an invalid value. */
 export class EnvironmentError extends AttuneError {
   override name = 'EnvironmentError';
   readonly fault: EnvironmentFault;

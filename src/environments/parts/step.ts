@@ -1,11 +1,11 @@
-/** What an environment returned, checked: a mistake is named at once and not trained on. */
+/** Checks what an environment returns, so that a mistake is reported at once instead of trained on. */
 import { checkNames, UserError } from '../../errors.ts';
 import type { Message } from '../../text/index.ts';
 import { EnvironmentError, type StepResult } from './environment.ts';
 
 /** A checked step. */
 export interface Step {
-  /** Empty where the episode is over, or ends with nothing to say. */
+  /** Empty if the episode is over, or ends without a message. */
   observation: readonly Message[];
   reward: number;
   done: boolean;
@@ -14,14 +14,14 @@ export interface Step {
 }
 
 const stepNames: (keyof StepResult)[] = ['observation', 'reward', 'done', 'success', 'parts'];
-/** An environment does not put words into the policy's mouth. */
+/** An environment may not speak as the assistant. */
 const roles = ['user', 'tool', 'system'];
 
-/** Whose result it is, for messages, and the parts that it may have. */
+/** The environment or agent, for messages, and the parts that it may report. */
 export interface StepOwner {
   name: string;
   parts: readonly string[];
-  /** What gave it: a step of the environment unless given. */
+  /** The source of the value; default: a step of the environment. */
   what?: string;
 }
 
@@ -56,7 +56,7 @@ export function checkedStep(result: StepResult, owner: StepOwner): Step {
       `gave the observation ${shown(bad)}: expected text, or messages with a role of ${roles.join(', ')} and a text content.`,
     );
   if (observation.length === 0 && !done) throw wrong('gave an empty list of messages and did not end the episode.');
-  // An environment may say the next thing in the same object.
+  // Copies, because an environment may reuse the object for its next observation.
   return { observation: observation.map(({ role, content }) => ({ role, content })), reward, done, success, parts };
 }
 
@@ -78,14 +78,14 @@ function checkedParts(
   return parts;
 }
 
-/** The spread of rewards within a group has to be a number of float32, too. */
+/** A reward's square must fit in float32, because the spread within a group is computed from it. */
 function checkFinite(value: number, what: string, owner: StepOwner): void {
   if (Number.isFinite(Math.fround(value * value))) return;
   const why = Number.isFinite(value) ? 'too large to compute with' : 'not a finite number';
   throw new EnvironmentError(`${giver(owner)} gave ${value} for ${what}: ${why}.`, 'step');
 }
 
-/** Text is a message of the user. */
+/** Text becomes a user message. */
 export function messagesOf(given: string | Message | readonly Message[]): readonly Message[] {
   if (typeof given === 'string') return [{ role: 'user', content: given }];
   return Array.isArray(given) ? given : [given as Message];
@@ -97,14 +97,14 @@ export const isMessage = (value: unknown): value is Message =>
   typeof (value as Message).role === 'string' &&
   typeof (value as Message).content === 'string';
 
-/** A value in a message, in few characters. */
+/** A value shortened for a message. */
 export function shown(value: unknown): string {
   if (typeof value === 'function') return 'a function';
   let written: string | undefined;
   try {
     written = JSON.stringify(value);
   } catch {
-    // what JSON cannot write
+    // not serialisable as JSON
   }
   const text = written ?? String(value);
   return text.length > 80 ? `${text.slice(0, 77)}…` : text;

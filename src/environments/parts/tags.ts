@@ -1,19 +1,19 @@
-/** What a response says, as the environments read it: without its thinking, and by tags. Any text may come. */
+/** How environments read a response: without its thinking, and by tags. Handles any text. */
 import { stripThinking } from '../../text/index.ts';
 
-/** No move or question here is longer, and what a model writes without end is not read to its end. */
+/** The most characters read of a response. Moves and questions are shorter, and a model may write without end. */
 const mostRead = 2000;
 
-/** The response without its thinking, its end where it is long. */
+/** The end of the response, without its thinking. */
 export const said = (response: string): string => stripThinking(response).slice(-mostRead).trim();
 
-/** A tag with what stands in it. */
+/** A tag and its content. */
 export interface Tagged<Name extends string> {
   name: Name;
   content: string;
 }
 
-/** The first of these tags that a text opens and closes: `<tool>3*4</tool>`. Undefined where there is none. */
+/** The first of these tags that is opened and closed in the text: `<tool>3*4</tool>`. undefined if there is none. */
 export function firstTag<Name extends string>(text: string, names: readonly Name[]): Tagged<Name> | undefined {
   let first: (Tagged<Name> & { at: number }) | undefined;
   for (const name of names) {

@@ -1,13 +1,13 @@
-/** Arithmetic with a calculator: `<tool>12*34</tool>` is worked out, `<answer>408</answer>` ends the episode. */
+/** Arithmetic with a calculator: `<tool>12*34</tool>` is evaluated, `<answer>408</answer>` ends the episode. */
 import type { Random } from '../../random.ts';
 import { exactValue, parseExpression } from '../../tasks/parts/expression.ts';
 import { defineEnvironment } from '../parts/environment.ts';
 import { firstTag, said } from '../parts/tags.ts';
 
-/** Turns of an episode, the answer included. */
+/** The most turns in an episode, including the answer. */
 const mostTurns = 6;
 
-/** Sums that a small model cannot do in its head, and that the calculator takes in one go. */
+/** Problems that a small model cannot do in its head, and that the calculator solves in one call. */
 function problem(random: Random, difficulty: number): string {
   const [a, b, c, d] = Array.from({ length: 4 }, () => random.int(12, 99)) as [number, number, number, number];
   switch (difficulty) {
@@ -24,9 +24,9 @@ function problem(random: Random, difficulty: number): string {
   }
 }
 
-/** The value of an expression as text; undefined where it is none. A fraction has up to four decimals. */
+/** The value of an expression as text, with up to four decimals; undefined if it is invalid. */
 export function worked(text: string): string | undefined {
-  // The parser knows no sign in front of a number.
+  // The parser does not support unary minus.
   const tree = parseExpression(text.replace(/^\s*-/, '0-').replace(/\(\s*-/g, '(0-'));
   const value = tree === undefined ? undefined : exactValue(tree);
   if (value === undefined) return undefined;
@@ -59,7 +59,7 @@ export const calculator = defineEnvironment({
   demonstrate({ random, difficulty, skill }) {
     const expression = problem(random, difficulty);
     const right = Number(worked(expression));
-    // A poor player trusts its head.
+    // An unskilled player calculates in its head.
     if (random.chance(skill)) return [`<tool>${expression}</tool>`, `<answer>${right}</answer>`];
     return [`<answer>${right + random.pick([-100, -10, -2, -1, 1, 2, 10, 100])}</answer>`];
   },

@@ -1,4 +1,4 @@
-/** A question over a small set of facts: `<search>Ada</search>` finds what is known, `<answer>Rome</answer>` ends the episode. */
+/** A question over a few facts: `<search>Ada</search>` returns facts, `<answer>Rome</answer>` ends the episode. */
 import type { Random } from '../../random.ts';
 import { defineEnvironment } from '../parts/environment.ts';
 import { firstTag, said } from '../parts/tags.ts';
@@ -7,7 +7,7 @@ const names = 'Ada Bob Cleo Dan Eva Finn Gus Hana Ivan Jude Kim Leo Mia Ned Olga
 const cities = 'Rome Oslo Lima Cairo Paris Delhi Tokyo Quito Bern Riga'.split(' ');
 const pets = 'cat dog frog goat hen horse mouse owl snake turtle'.split(' ');
 
-/** People, and friends from the asked person to the one that the question is about, by difficulty. */
+/** Number of people, and of friends between the named person and the one asked about, by difficulty. */
 const levels = [
   { people: 4, steps: 0 },
   { people: 8, steps: 0 },
@@ -16,18 +16,18 @@ const levels = [
   { people: 12, steps: 2 },
 ] as const;
 
-/** Turns of an episode, the answer included. */
+/** The most turns in an episode, including the answer. */
 const mostTurns = 6;
-/** Facts that a search gives at most. */
+/** The most facts returned by a search. */
 const mostFacts = 4;
 
 interface Problem {
   question: string;
   answer: string;
   facts: readonly string[];
-  /** The people that have to be looked up, in their order. */
+  /** The people to look up, in order. */
   chain: readonly string[];
-  /** Other answers of the kind. */
+  /** Wrong answers of the same kind. */
   others: readonly string[];
 }
 
@@ -61,7 +61,7 @@ function problem(random: Random, difficulty: number): Problem {
 
 const wordsOf = (text: string) => text.toLowerCase().match(/[a-z]+/g) ?? [];
 
-/** The facts with the most of the asked words; those that begin with one first. */
+/** The facts that share the most words with the query. Facts that start with one come first. */
 function found(facts: readonly string[], query: string): string {
   const asked = new Set(wordsOf(query));
   const scored = facts.map((fact) => {
@@ -102,7 +102,7 @@ export const search = defineEnvironment({
   },
   demonstrate({ random, difficulty, skill }) {
     const { answer, chain, others } = problem(random, difficulty);
-    // A poor player guesses before it knows.
+    // An unskilled player guesses too early.
     const turns: string[] = [];
     for (const name of chain) {
       if (!random.chance(skill)) return [...turns, `<answer>${random.pick(others)}</answer>`];

@@ -1,4 +1,4 @@
-/** What one model needs to be asked all questions of a suite: prompts that fit it, and what is judged of its answers. */
+/** What is needed to ask one model all questions of a suite: prompts that fit it, and the scoring of its answers. */
 import { setImmediate as turn } from 'node:timers/promises';
 import type { CacheDtype, Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
@@ -14,15 +14,15 @@ export interface Player {
   tokenizer: Tokenizer;
 }
 
-/** How a suite is asked; the same for every model. */
+/** How a suite is asked, the same for every model. */
 export interface AskingOptions {
   style: PromptStyle;
-  /** Few-shot examples for each question, and what they are drawn from. */
+  /** The number of few-shot examples per question. `shotPool` holds the questions they are drawn from. */
   shots: number;
   shotPool: readonly Question[];
-  /** Responses to draw besides the greedy one; 0 = none. */
+  /** The number of sampled responses besides the greedy one; 0 = none. */
   samples: number;
-  /** pass@k and maj@k are reported for powers of two up to this, and for it. */
+  /** pass@k and maj@k are reported for powers of two up to this, and for this. */
   k: number;
   maxNewTokens: number;
   temperature: number;
@@ -34,29 +34,29 @@ export interface AskingOptions {
   signal?: AbortSignal;
 }
 
-/** One question's outcome: a number from 0 to 1 by metric, and what is written to the samples file. */
+/** One question's outcome: a number from 0 to 1 for each metric, and the fields for the samples file. */
 export interface Outcome {
   scores: Record<string, number>;
-  /** Of metrics that are means over parts of questions: how many parts. */
+  /** For metrics that are means over parts of questions: the number of parts. */
   weights?: Record<string, number>;
   sample: Record<string, unknown>;
 }
 
-/** Outcomes in the order of the questions, and what had to be given up. */
+/** Outcomes in the order of the questions, and counts of what did not fit. */
 export interface Answered {
   outcomes: Outcome[];
-  /** Questions that show fewer examples than asked for, since the model has no room for more. */
+  /** Questions with fewer examples than requested, because they do not fit the model's context. */
   shortened: number;
-  /** Questions that do not fit the model at all: they count as wrong. */
+  /** Questions that do not fit the context at all. They count as wrong. */
   tooLong: number;
-  /** Greedy responses that were cut at the limit; undefined where nothing is written. */
+  /** Greedy responses cut off at the token limit; undefined if nothing is generated. */
   cutOff?: number;
 }
 
-/** A question as it is put to a model; undefined where it does not fit, even without examples. */
+/** A question as written for a model; undefined if it does not fit even without examples. */
 export type Written = WrittenPrompt & { shots: number };
 
-/** All prompts of a suite, with as many examples as leave room for the answer (in tokens, by question). */
+/** All prompts of a suite, with as many examples as leave room for the answer. `roomFor` gives that room in tokens. */
 export async function writePrompts(
   suite: Suite,
   { model }: Pick<Player, 'model'>,

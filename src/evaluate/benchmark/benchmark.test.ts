@@ -38,7 +38,7 @@ const rows = Array.from({ length: 40 }, (_, i) => ({
   ...{ answer: i % 4, subject: i % 2 === 0 ? 'even' : 'odd' },
 }));
 
-/** Σ log π of the tokens from `from` on, by a softmax over the logits of one sequence alone. */
+/** Σ log π of the tokens from `from` on, from the softmax over the logits of a single sequence. */
 function logprobOf({ model }: Player, ids: readonly number[], from: number): number {
   const { vocabSize } = model.decoder.spec;
   const logits = scope(() => noGrad(() => model.decoder.logits(model.decoder.forward(packSequences([ids]))).numbers()));
@@ -119,7 +119,7 @@ describe('choices', () => {
     const sample = chat.outcomes[0]?.[0]?.sample as { prompt: string; logprobs: number[] };
     const asked = [{ role: 'user' as const, content: 'Question: What is 0 + 0?\nAnswer:' }];
     expect(sample.prompt).toBe(small.tokenizer.renderChat(asked, { addGenerationPrompt: true }));
-    // No space: the template ends where the answer begins, save for white space, which is read with the answer.
+    // No space: the template ends where the answer begins, except for white space, which counts as part of the answer.
     const context = Array.from(small.tokenizer.encode(sample.prompt.trimEnd()));
     const whole = Array.from(small.tokenizer.encode(`${sample.prompt}no`));
     expect(sample.logprobs[2]).toBeCloseTo(logprobOf(small, whole, context.length), 3);
@@ -156,7 +156,7 @@ describe('written answers', () => {
     expect(metrics['strict_pass@1']?.by).toBe('bootstrap');
     expect(metrics.lenient?.value).toBeGreaterThanOrEqual(metrics.strict?.value ?? 1);
     expect(Object.keys(metrics)).toContain('lenient_maj@4');
-    // The same again: nothing depends on what else is in the batch.
+    // The results do not depend on the other questions in the batch.
     const again = await evaluateBenchmark({ model, suite: asked.slice(0, 3), instruction: '', maxNewTokens: 48 });
     const text = (results: { outcomes: readonly (readonly { sample: Record<string, unknown> }[])[] }) =>
       (results.outcomes[0] ?? []).slice(0, 3).map(({ sample }) => (sample.greedy as { response: string }).response);
@@ -212,7 +212,7 @@ describe('written answers', () => {
       Number(sample?.response.trim() !== '' && !sample?.response.includes(',')),
     );
     const { metrics } = results.models[0] as (typeof results.models)[number];
-    // no response of six tokens of this model is in quotation marks
+    // no six-token response of this model is in quotation marks
     expect(metrics.prompt_strict?.value).toBe((comma[0] as number) / 2);
     expect(metrics.instruction_strict?.value).toBeCloseTo(((comma[0] as number) + (comma[1] as number)) / 3, 12);
   });
@@ -276,7 +276,7 @@ it('is a command: results, report, picture and samples', async () => {
   expect(readFileSync(join(out, 'benchmark.png')).subarray(1, 4).toString()).toBe('PNG');
   const alone = run.filter((word) => word !== '--against' && word !== join(folder, 'other'));
   expect((await attune(...alone)).code).toBe(0);
-  // Nothing of the earlier evaluation stays beside the new one.
+  // Files of the earlier evaluation are removed.
   expect(readdirSync(out).sort()).toEqual(['benchmark.json', 'benchmark.png', 'benchmark.txt', 'samples.jsonl']);
   const both = await attune(...run, '--chat', '--raw');
   expect([both.code, both.err]).toEqual([2, expect.stringContaining('either --chat or --raw')]);

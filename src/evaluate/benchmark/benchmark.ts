@@ -1,6 +1,6 @@
 /**
- * Evaluates a policy on a question set: written answers (GSM8K, MATH), multiple choice by log-prob (ARC, HellaSwag, MMLU) or
- * instructions that code can check (IFEval), with error bars; two models are compared question by question.
+ * Evaluates a policy on a question set, with error bars: written answers (GSM8K, MATH), multiple choice by log-prob
+ * (ARC, HellaSwag, MMLU), or instructions that code can check (IFEval). Two models are compared question by question.
  *
  *     const results = await evaluateBenchmark({ model: 'checkpoints/grpo/run', against: 'models/tiny', suite: 'gsm8k', limit: 200 });
  *     results.models[0].metrics.strict;        // { value: 0.42, interval: [0.35, 0.49], by: 'wilson', questions: 200 }
@@ -23,32 +23,35 @@ import { askChoices } from './choices.ts';
 import { askByWriting } from './responses.ts';
 import { type BenchmarkResults, comparisonOf, figuresOf } from './results.ts';
 
-/** The models, the questions and how they are asked. */
+/** The models, the questions, and how they are asked. */
 export interface BenchmarkOptions extends SuiteOptions, Pick<LoadOptions, 'device' | 'dtype' | 'quantType'> {
-  /** A folder or hub name, or a model that is loaded. */
+  /** A folder or hub name, or a loaded model. */
   model: string | Player;
-  /** Another model, asked the same questions with the same examples. */
+  /** Another model, which is asked the same questions with the same examples. */
   against?: string | Player;
   /** A known name (`gsm8k`, `mmlu`, …), a file, a folder, a hub name, or rows. */
   suite: DatasetSpec;
-  /** In the model's chat template, or as plain text. By default choices are plain, and written answers chat where the tokenizer has a template. */
+  /**
+   * In the model's chat template, or as plain text. Default: plain for choices, chat for written answers if the
+   * tokenizer has a template.
+   */
   prompt?: 'chat' | 'raw';
-  /** Added to the question in a chat; the format's own unless given, none where it is empty. */
+  /** Added to the question in a chat. Default: the format's own; empty for none. */
   instruction?: string;
   system?: string;
   templateVariables?: Record<string, unknown>;
-  /** Few-shot examples; the known suite's usual number (GSM8K: 5) in raw prompts, else none. */
+  /** Number of few-shot examples. Default: the known suite's usual number (GSM8K: 5) in raw prompts, otherwise none. */
   shots?: number;
-  /** Where few-shot examples come from; the set's own train part unless given. */
+  /** The source of few-shot examples. Default: the set's own train split. */
   shotsFrom?: DatasetSpec;
-  /** Reports pass@1 … pass@k and maj@k of sampled responses, besides the greedy one. */
+  /** Reports pass@1 … pass@k and maj@k of sampled responses, besides the greedy response. */
   k?: number;
-  /** Responses to sample for each question; k unless given. */
+  /** Number of responses to sample for each question. Default: k. */
   samples?: number;
   maxNewTokens?: number;
   temperature?: number;
   topP?: number;
-  /** More strings that end a response. */
+  /** Additional strings that end a response. */
   stop?: readonly string[];
   /** As in `SamplerOptions`. */
   cacheDtype?: CacheDtype;
@@ -95,7 +98,7 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
   );
   const { suite, leftOut } = withoutUndecidable(await openSuite(options.suite, options));
   const prompt = options.prompt ?? promptOf(suite, tokenizers);
-  // A known suite's usual examples are for plain prompts: chat models are mostly asked without.
+  // A known suite's usual number of examples is for plain prompts. Chat models are mostly asked without examples.
   const { shots = prompt === 'chat' ? 0 : (suite.known?.shots ?? 0) } = options;
   const pool = shots === 0 ? undefined : await openShotPool(suite, options);
   checkSettings(suite, shots, pool, k);
@@ -152,7 +155,7 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
 const ask = (suite: Suite, player: Player, options: AskingOptions) =>
   suite.mode === 'choice' ? askChoices(suite, player, options) : askByWriting(suite, player, options);
 
-/** The outcome with the question's place in the set, for the samples file. */
+/** The outcome with the question's index in the set, for the samples file. */
 const placed = (outcome: Outcome, { places, questions }: Suite, i: number): Outcome => ({
   ...outcome,
   sample: { index: places[i], question: questions[i]?.text, ...outcome.sample },
@@ -181,7 +184,7 @@ async function withPlayer<T>(
   return await body({ model, tokenizer });
 }
 
-/** IFEval: leaves out instructions that code cannot decide, and prompts that hold no others. */
+/** IFEval: removes instructions that code cannot check, and prompts that have no others. */
 function withoutUndecidable(suite: Suite): { suite: Suite; leftOut: Record<string, number> } {
   if (suite.format.kind !== 'instructions') return { suite, leftOut: {} };
   const asked = suite.questions as InstructionQuestion[];
@@ -204,7 +207,7 @@ function withoutUndecidable(suite: Suite): { suite: Suite; leftOut: Record<strin
   };
 }
 
-/** Refuses options that these questions, asked in this way, do not read. */
+/** Refuses options that have no effect on these questions, asked in this way. */
 function checkRead(
   options: BenchmarkOptions,
   suite: Suite,

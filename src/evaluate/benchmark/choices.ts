@@ -1,7 +1,7 @@
 /**
- * Multiple choice by log-prob: the model reads each choice after the prompt, and the likeliest counts as its answer. Metrics
- * are those of lm-evaluation-harness: `acc` compares Σ log π, `acc_norm` divides it by the choice's characters, `acc_bytes` by
- * its UTF-8 bytes. The first of equals is taken.
+ * Multiple choice by log-prob: the model reads each choice after the prompt, and the most likely one counts as its
+ * answer. The metrics are those of lm-evaluation-harness: `acc` compares Σ log π, `acc_norm` divides it by the choice's
+ * characters, `acc_bytes` by its UTF-8 bytes. Ties go to the first choice.
  */
 import { setImmediate as turn } from 'node:timers/promises';
 import { computeDealt } from '../../dist/deal.ts';
@@ -15,13 +15,13 @@ import { QuestionWriter } from './prompts.ts';
 
 const questionsAtOnce = 32;
 
-/** Asks a suite of choices. */
+/** Asks the questions of a suite of choices. */
 export async function askChoices(suite: Suite, player: Player, options: AskingOptions): Promise<Answered> {
   const format = suite.format as ChoiceFormat;
   const { model, tokenizer } = player;
   const writer = new QuestionWriter(format, tokenizer, options.style);
   const choicesOf = (question: unknown) => format.continuations(question as ChoiceQuestion);
-  // A choice's tokens are counted generously: tokenised alone, with one more for the place where it meets the prompt.
+  // An upper bound of a choice's tokens: tokenised alone, plus one for the boundary to the prompt.
   const roomFor = (question: unknown) =>
     1 + Math.max(...choicesOf(question).map((choice) => tokenizer.encode(` ${choice}`).length));
   const { written, shortened, tooLong } = await writePrompts(suite, player, writer, roomFor, options);
@@ -83,7 +83,7 @@ function outcomeOf(
   };
 }
 
-/** The likeliest choice under each normalisation. */
+/** The most likely choice under each normalisation. */
 export function bestChoices(logprobs: readonly number[], choices: readonly string[]) {
   const best = (lengthOf: (choice: string) => number) => {
     const values = logprobs.map((logprob, i) => logprob / lengthOf(choices[i] as string));
@@ -91,7 +91,7 @@ export function bestChoices(logprobs: readonly number[], choices: readonly strin
   };
   return {
     plain: best(() => 1),
-    // In code points, as Python counts.
+    // Code points, as in Python's len.
     perCharacter: best((choice) => [...choice].length),
     perByte: best((choice) => Buffer.byteLength(choice)),
   };

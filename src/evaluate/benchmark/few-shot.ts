@@ -1,10 +1,11 @@
-/** Few-shot examples: drawn for each question from the set's train part, the same for every model. */
+/** Few-shot examples, drawn for each question from the set's train split, the same for every model. */
 import { Random } from '../../random.ts';
 import type { Question } from '../suites/question.ts';
 
 /**
- * `count` examples for a question. The seed and the question's text alone decide which, so that neither `--limit` nor another
- * model changes them. The question itself is never among them; where the set has subjects, examples are of its subject.
+ * `count` examples for a question. They depend only on the seed and the question's text, so neither `--limit` nor
+ * another model changes them. The question itself is never among them. If the set has subjects, examples have the
+ * question's subject.
  */
 export function shotsFor(question: Question, pool: readonly Question[], count: number, seed: number): Question[] {
   if (count === 0) return [];

@@ -1,13 +1,13 @@
-/** Writes questions with their examples as prompts: as plain text, or in the model's chat template. */
+/** Writes questions with their examples as prompts, as plain text or in the model's chat template. */
 import { ChatFormat, type Message, type Tokenizer } from '../../text/index.ts';
 import type { AnyFormat } from '../suites/formats.ts';
 import type { Format, Question } from '../suites/question.ts';
 
-/** How questions are put to the model. */
+/** How questions are presented to the model. */
 export interface PromptStyle {
-  /** In the model's chat template, not as plain text. */
+  /** In the model's chat template instead of plain text. */
   chat: boolean;
-  /** Added to the question in a chat; the format's own unless given, none where it is empty. */
+  /** Added to the question in a chat. Default: the format's own; empty for none. */
   instruction?: string;
   system?: string;
   templateVariables?: Record<string, unknown>;
@@ -43,7 +43,7 @@ export class QuestionWriter {
     return `${before}${examples.join('')}${prompt(question)}`;
   }
 
-  /** Between a raw prompt and its answer; a chat template ends where the answer begins. */
+  /** The text between a raw prompt and its answer. A chat template ends where the answer begins. */
   get delimiter(): string {
     return this.#style.chat ? '' : ' ';
   }
@@ -54,8 +54,8 @@ export class QuestionWriter {
   }
 
   /**
-   * A prompt with an answer after it. The two are tokenised together, as lm-evaluation-harness does, for a word after a space
-   * is often one token; the answer's tokens are those beyond the number that the prompt alone has.
+   * A prompt followed by an answer. The two are tokenised together, as in lm-evaluation-harness, because a space and
+   * the word after it are often one token. The answer's tokens are those beyond the number that the prompt alone has.
    */
   withAnswer(text: string, answer: string): { ids: Int32Array; promptLength: number } {
     const context = text.trimEnd();
@@ -65,7 +65,7 @@ export class QuestionWriter {
 
   #encode(text: string): number[] {
     const ids = [...this.#chat.bos, ...this.#tokenizer.encode(text)];
-    // A model needs a token to begin with.
+    // A model needs at least one token.
     return ids.length > 0 ? ids : [this.#tokenizer.bosId ?? this.#tokenizer.eosId ?? 0];
   }
 

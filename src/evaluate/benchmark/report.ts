@@ -1,4 +1,7 @@
-/** Writes a benchmark: `benchmark.json`, `benchmark.txt`, `benchmark.png`, and every question with its answers as JSON lines. */
+/**
+ * Writes a benchmark's results: `benchmark.json`, `benchmark.txt`, `benchmark.png`, and every question with its answers
+ * as JSON lines.
+ */
 import { rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { makeFolder } from '../../folder.ts';
@@ -11,7 +14,7 @@ const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
 const between = ([low, high]: readonly [number, number]) => `${percent(low)} to ${percent(high)}`;
 const told = ({ value, interval }: Figure) => `${percent(value).padStart(7)} (95 %: ${between(interval)})`;
 
-/** The names of the samples files: of the model, and of the one it is compared with. */
+/** The names of the samples files, of the model and of the one it is compared with. */
 export const sampleFiles = ['samples.jsonl', 'samples_against.jsonl'] as const;
 
 /** Writes the results of `evaluateBenchmark` to a folder. */
@@ -23,12 +26,12 @@ export async function writeBenchmark(folder: string, evaluation: BenchmarkEvalua
   for (const [i, name] of sampleFiles.entries()) {
     const lines = evaluation.outcomes[i]?.map(({ sample, scores }) => `${JSON.stringify({ ...sample, scores })}\n`);
     if (lines !== undefined) writeWhole(join(folder, name), lines.join(''));
-    // Those of a second model that an earlier evaluation into this folder had.
+    // Removes the second model's file left by an earlier evaluation into this folder.
     else rmSync(join(folder, name), { force: true });
   }
 }
 
-/** What each metric counts, for the report. */
+/** The meaning of each metric, for the report. */
 const meanings: Record<string, string> = {
   strict: "greedy, the answer behind the format's marker",
   lenient: 'greedy, the answer wherever it stands',
@@ -94,7 +97,7 @@ function toldTest({ difference, interval, bootstrap_p: p, mcnemar }: PairedTest)
 
 const short = (p: number) => (p < 0.001 ? p.toExponential(1) : p.toFixed(3));
 
-/** The figures of a benchmark as a picture: accuracies, pass@k and maj@k by k, and the first metric by subject. */
+/** A benchmark's results as a picture: accuracies, pass@k and maj@k by k, and the first metric by subject. */
 export async function drawBenchmark(results: BenchmarkResults): Promise<Uint8Array> {
   const { models } = results;
   const names = namesOf(results);
@@ -135,7 +138,7 @@ export async function drawBenchmark(results: BenchmarkResults): Promise<Uint8Arr
   return toPng(grid(charts, { columns: Math.min(3, charts.length), title }));
 }
 
-/** Short names of the models, told apart by a number where they are equal. */
+/** Short names of the models. Equal names get a number. */
 const namesOf = ({ models }: BenchmarkResults) => {
   const short = models.map(({ model }) => {
     const parts = model.split('/').filter((part) => part !== '');

@@ -1,4 +1,4 @@
-/** Questions that the model answers in its own words: greedy and sampled responses by the one sampler. */
+/** Questions that the model answers in its own words, with greedy and sampled responses from one sampler. */
 import { dealByCost } from '../../dist/deal.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { type GenerationRequest, type SampledResponse, Sampler } from '../../models/index.ts';
@@ -11,7 +11,7 @@ import { type Answered, type AskingOptions, type Outcome, type Player, type Writ
 import { QuestionWriter } from './prompts.ts';
 import { voteScores } from './votes.ts';
 
-/** A response's text, without its thinking, and whether it ended by itself. */
+/** A response's text without its thinking, and whether it ended by itself. */
 interface Response {
   text: string;
   whole: string;
@@ -19,11 +19,11 @@ interface Response {
   tokens: number;
 }
 
-/** Asks a suite whose answers are written. */
+/** Asks the questions of a suite with written answers. */
 export async function askByWriting(suite: Suite, player: Player, options: AskingOptions): Promise<Answered> {
   const writer = new QuestionWriter(suite.format, player.tokenizer, options.style);
   const { maxPositions } = player.model.decoder.spec;
-  // A small model may have less room than is asked for: at least half of it is left to the prompt.
+  // A model's context may be too short for the requested response. At least half of it is left for the prompt.
   const room = Math.min(options.maxNewTokens, Math.ceil(maxPositions / 2));
   const { written, shortened, tooLong } = await writePrompts(suite, player, writer, () => room, options);
   const asked = written.filter((prompt) => prompt !== undefined);
@@ -51,8 +51,8 @@ const nothing: Response = { text: '', whole: '', ended: false, tokens: 0 };
 const stopsOf = ({ format }: Suite, { style, stop }: AskingOptions) => [...(style.chat ? [] : format.stop), ...stop];
 
 /**
- * Greedy and sampled responses to all prompts, dealt over the ranks; a rank's in one call, so that no slot of the sampler
- * stays empty. A prompt's seed is that of its place in the suite.
+ * Greedy and sampled responses to all prompts, dealt over the ranks. Each rank samples its share in one call, so that
+ * no slot of the sampler stays idle. A prompt's seed is that of its place in the suite.
  */
 async function generated(
   { model, tokenizer }: Player,
@@ -84,7 +84,7 @@ async function generated(
     greedy: responseOf((found[i * each] as SampledResponse[])[0] as SampledResponse),
     sampled: samples === 0 ? [] : (found[i * each + 1] as SampledResponse[]).map(responseOf),
   }));
-  // Lengths differ: a rank may be done long before another.
+  // Response lengths vary, so a rank may finish long before another.
   await world.meet('responses');
   return (await world.gather(own)).flat().sort((a, b) => a.place - b.place);
 }
@@ -96,7 +96,7 @@ const responseOf = ({ text = '', finish, ids }: SampledResponse): Response => ({
   tokens: ids.length,
 });
 
-/** Right or wrong by strict and by lenient extraction, apart. */
+/** Judges an answer by strict and by lenient extraction, separately. */
 function judgeAnswer(
   format: AnswerFormat,
   { answer, subject }: AnswerQuestion,
@@ -141,7 +141,7 @@ function judgeAnswer(
   };
 }
 
-/** IFEval: all instructions of a prompt followed (prompt level), and the share of instructions followed. */
+/** IFEval: whether all instructions of a prompt are followed (prompt level), and the share of instructions followed. */
 function judgeInstructions({ instructions }: InstructionQuestion, { greedy }: Responses): Outcome {
   const checkable = instructions.filter(isCheckable);
   const { strict, loose } = followed(checkable, greedy.text);

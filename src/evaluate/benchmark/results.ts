@@ -1,19 +1,19 @@
-/** The figures of a benchmark, from its questions' outcomes alone. */
+/** Computes a benchmark's results from the outcomes of its questions alone. */
 import { UserError } from '../../errors.ts';
 import type { CacheDtype } from '../../models/index.ts';
 import { type Figure, figureOf, type PairedTest, pairedTest } from '../statistics.ts';
 import type { Suite } from '../suites/open.ts';
 import type { Answered, Outcome } from './asking.ts';
 
-/** One model's figures. */
+/** One model's results. */
 export interface BenchmarkFigures {
   model: string;
   metrics: Record<string, Figure>;
   by_subject: Record<string, Record<string, Figure>>;
-  /** Questions that showed fewer examples than asked for, and those that did not fit the model and count as wrong. */
+  /** Questions with fewer examples than requested, and those that did not fit the context and count as wrong. */
   shortened_prompts: number;
   too_long: number;
-  /** Greedy responses that were cut at the limit of new tokens. */
+  /** Greedy responses cut off at the limit of new tokens. */
   cut_off?: number;
 }
 
@@ -23,23 +23,23 @@ export interface BenchmarkResults {
   format: string;
   mode: string;
   questions: number;
-  /** Questions of the set that were not asked, by reason. */
+  /** Questions of the set that were left out, by reason. */
   left_out: Record<string, number>;
   prompt: 'chat' | 'raw';
   shots: number;
   shots_from: string | null;
-  /** Sampled responses per question, and how they were drawn; only where some were. */
+  /** The number of sampled responses per question, and the sampling settings. Omitted without samples. */
   sampling?: { samples: number; temperature: number; top_p: number };
   max_new_tokens?: number;
-  /** Only where the keys and values of written responses were held in another format than the model's. */
+  /** The sampler's cache format. Omitted if it is the model's own. */
   cache_dtype?: CacheDtype;
   seed: number;
   models: BenchmarkFigures[];
-  /** Where two models were asked: the first's figures less the second's, by metric. */
+  /** With two models: the first one's result minus the second's, by metric. */
   comparison?: Record<string, PairedTest>;
 }
 
-/** All figures of one model. */
+/** All results of one model. */
 export function figuresOf(model: string, suite: Suite, answered: Answered, seed: number): BenchmarkFigures {
   const { outcomes } = answered;
   const subjects = Map.groupBy(outcomes.keys(), (i) => suite.questions[i]?.subject);
@@ -78,7 +78,7 @@ const scoresOf = (outcomes: readonly Outcome[], name: string) => outcomes.map(({
 const weightsOf = (outcomes: readonly Outcome[], name: string) =>
   outcomes[0]?.weights?.[name] === undefined ? undefined : outcomes.map(({ weights }) => weights?.[name] as number);
 
-/** Tests of the difference between two models that were asked the same questions. */
+/** Tests of the difference between two models on the same questions. */
 export function comparisonOf(
   first: readonly Outcome[],
   second: readonly Outcome[],

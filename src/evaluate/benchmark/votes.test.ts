@@ -4,7 +4,7 @@ import { majorityAtK, reportedKs, voteScores } from './votes.ts';
 
 const vote = (answer: string | undefined, right = answer === 'r') => ({ answer, right });
 
-/** All choices of k among n places. */
+/** All choices of k out of n indices. */
 function* subsets(n: number, k: number, from = 0): Generator<number[]> {
   if (k === 0) yield [];
   else for (let i = from; i <= n - k; i++) for (const rest of subsets(n, k - 1, i + 1)) yield [i, ...rest];
@@ -44,6 +44,6 @@ it('chooses by the sum of log-probs, by characters and by bytes', () => {
   expect(bestChoices([-4, -5], ['ab', 'abcd'])).toEqual({ plain: 0, perCharacter: 1, perByte: 1 });
   // −6/3 and −7/4 by characters; −6/6 and −7/4 by bytes
   expect(bestChoices([-6, -7], ['ééé', 'abcd'])).toEqual({ plain: 0, perCharacter: 1, perByte: 0 });
-  // the first of equals
+  // ties go to the first
   expect(bestChoices([-3, -3, -3], ['a', 'b', 'c'])).toEqual({ plain: 0, perCharacter: 0, perByte: 0 });
 });

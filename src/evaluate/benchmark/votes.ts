@@ -1,21 +1,21 @@
-/** pass@k and maj@k of one question's sampled answers. */
+/** pass@k and maj@k from one question's sampled answers. */
 import { passAtK } from '../../algorithms/index.ts';
 
-/** An answer as it is compared; undefined where none was found. */
+/** An answer in the form in which it is compared; undefined if none was found. */
 export interface Vote {
   answer: string | undefined;
   right: boolean;
 }
 
-/** Powers of two up to k, and k. */
+/** Powers of two up to k, and k itself. */
 export function reportedKs(k: number): number[] {
   const ks = Array.from({ length: Math.floor(Math.log2(k)) + 1 }, (_, i) => 2 ** i);
   return ks.at(-1) === k ? ks : [...ks, k];
 }
 
 /**
- * The commonest answer of the first k samples: 1 where it is right, and the share of right ones among answers that are
- * equally common. Samples are independent, so the first k are as good as any. Without any answer, 0.
+ * Whether the most common answer of the first k samples is right, from 0 to 1: if several are equally common, the share
+ * of right ones among them. Samples are independent, so the first k are as good as any. 0 without any answer.
  */
 export function majorityAtK(votes: readonly Vote[], k: number): number {
   const cast = votes.slice(0, k).filter(({ answer }) => answer !== undefined);

@@ -7,7 +7,7 @@ import { isLower, isUpper, literal, sentenceCount, tokens, wordCount } from './t
 export type Check = (response: string, settings: Settings) => boolean;
 
 const occurrences = (response: string, pattern: string) => response.match(new RegExp(pattern, 'giu'))?.length ?? 0;
-/** At a word's edge, in any alphabet. */
+/** Matches the whole word, in any alphabet. */
 const whole = (word: string) => `(?<![\\p{L}\\p{N}_])${literal(word)}(?![\\p{L}\\p{N}_])`;
 
 export const contentChecks: Readonly<Record<string, Check>> = {

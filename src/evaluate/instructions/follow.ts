@@ -1,6 +1,6 @@
 /**
- * Which instructions of a prompt a response follows (IFEval, Zhou et al. 2023): strictly, and loosely, where a response may
- * have an opening line, a closing line, or markdown's asterisks that the instruction does not speak of.
+ * Which instructions of a prompt a response follows (IFEval, Zhou et al. 2023). The loose verdict forgives an opening
+ * line, a closing line and markdown's asterisks; the strict one does not.
  *
  *     followed([{ id: 'punctuation:no_comma', settings: {} }], 'No commas here.');   // { strict: [true], loose: [true] }
  */
@@ -23,18 +23,18 @@ export interface Instruction {
   settings: Settings;
 }
 
-/** The names of the instructions that code decides here. */
+/** The names of the instructions that attune can check. */
 export const instructionNames: readonly string[] = Object.keys(checks);
 
-/** Whether code can decide this instruction. Of languages it decides those that have a script of their own. */
+/** Whether code can check this instruction. Languages are checked only if they have a script of their own. */
 export const isCheckable = ({ id, settings }: Instruction): boolean =>
   Object.hasOwn(checks, id) && (id !== byLanguage || tellsLanguage(settings));
 
-/** An instruction that code cannot decide, by name; of languages, which one was asked for. */
+/** Describes an instruction that code cannot check, by name and, for languages, by the language. */
 export const describeUndecidable = ({ id, settings }: Instruction): string =>
   id === byLanguage && typeof settings.language === 'string' ? `${id} ${settings.language}` : id;
 
-/** For each of the instructions, whether the response follows it; an empty response follows none. */
+/** For each instruction, whether the response follows it; an empty response follows none. */
 export function followed(
   instructions: readonly Instruction[],
   response: string,
@@ -51,7 +51,7 @@ export function followed(
   };
 }
 
-/** The response, without its first line, its last line, or both; each also without asterisks. */
+/** The response without its first line, its last line, or both, each with and without asterisks. */
 function looseVariants(response: string): string[] {
   const lines = response.split('\n');
   const cut = [lines.slice(1), lines.slice(0, -1), lines.slice(1, -1)].map((kept) => kept.join('\n').trim());

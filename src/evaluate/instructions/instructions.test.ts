@@ -50,7 +50,7 @@ const cases: [string, Record<string, unknown>, string, string][] = [
 
 it.each(cases)('%s %j', (id, settings, good, bad) => {
   expect(followed([{ id, settings }], good).strict).toEqual([true]);
-  // Lines are not forgiven here: the loose verdict is another matter.
+  // Strict only: the loose verdict forgives some lines.
   expect(followed([{ id, settings }], bad).strict).toEqual([false]);
 });
 
@@ -65,7 +65,7 @@ it('forgives an opening line, a closing line and asterisks, loosely', () => {
     strict: [false],
     loose: [true],
   });
-  // Removing the only line leaves nothing, and nothing follows no instruction.
+  // Removing the only line leaves an empty response, which follows no instruction.
   expect(followed([{ id: 'punctuation:no_comma', settings: {} }], 'a, b')).toEqual({ strict: [false], loose: [false] });
 });
 

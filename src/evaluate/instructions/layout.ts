@@ -6,14 +6,14 @@ import { literal } from './text-units.ts';
 const matches = (response: string, pattern: RegExp) => response.match(pattern) ?? [];
 const options = ['My answer is yes.', 'My answer is no.', 'My answer is maybe.'];
 
-/** Parts that are not blank; undefined where a part between two others is. */
+/** The parts that are not blank; undefined if a part between two others is blank. */
 function filledParts(parts: readonly string[]): string[] | undefined {
   const inner = parts.slice(1, -1);
   return inner.some((part) => part.trim() === '') ? undefined : parts.filter((part) => part.trim() !== '');
 }
 
 export const layoutChecks: Readonly<Record<string, Check>> = {
-  // Paragraphs are divided by ***, as the instruction says.
+  // Paragraphs are separated by ***, as the instruction says.
   'length_constraints:number_paragraphs': (response, settings) =>
     filledParts(response.split(/\s?\*\*\*\s?/))?.length === count(settings, 'num_paragraphs'),
   'length_constraints:nth_paragraph_first_word': (response, settings) => {

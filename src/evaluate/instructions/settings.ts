@@ -1,7 +1,7 @@
 /** The settings of an instruction, under the names of IFEval's `kwargs`. */
 import { RowProblem } from '../../data/shapes/messages.ts';
 
-/** Values by name, as they stand in the row. */
+/** Values by name, as in the row. */
 export type Settings = Readonly<Record<string, unknown>>;
 
 const missing = (name: string, kind: string) => new RowProblem(`an instruction lacks its setting "${name}" (${kind})`);

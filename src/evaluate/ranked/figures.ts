@@ -1,4 +1,4 @@
-/** The figures of a reward model on a ranked set, from the scores alone. */
+/** The results of a reward model on a ranked set, computed from the scores alone. */
 import { type Figure, figureOf } from '../statistics.ts';
 import { credit, creditByOrder, isTied } from './credit.ts';
 import type { RankedItem } from './items.ts';
@@ -11,46 +11,49 @@ export interface ScoredItem extends RankedItem {
   scores: number[];
 }
 
-/** Accuracy where length cannot help. */
+/** Accuracy controlled for length. */
 export interface LengthControl {
   /** The accuracy of "the longest response is best". */
   longest_is_best: number;
-  /** Where the right response is longer than the others on average, shorter, and as long; null where there is none. */
+  /**
+   * Accuracy if the right response is longer than the others on average, if it is shorter, and if it is as long; null
+   * without such items.
+   */
   right_longer: Figure | null;
   right_shorter: Figure | null;
   right_equal: Figure | null;
   /**
-   * σ of the intercept of a logistic regression of being right on the difference in length: the accuracy on items whose
-   * responses are equally long. Null where there is no finite fit.
+   * The accuracy on items whose responses are equally long, estimated as σ of the intercept of a logistic regression of
+   * being right on the difference in length. null if there is no finite fit.
    */
   at_equal_length: { accuracy: number; interval: [number, number]; log_odds_per_100_characters: number } | null;
 }
 
-/** Accuracy where the order of the responses cannot help. */
+/** Accuracy controlled for position. */
 export interface PositionControl {
-  /** Items whose highest score several responses share. */
+  /** Items whose highest score is shared by several responses. */
   ties: number;
-  /** The accuracy if the first of equals is taken, if the last is, and if a tie counts as wrong. */
+  /** The accuracy if ties go to the first, if they go to the last, and if they count as wrong. */
   first_of_equals: number;
   last_of_equals: number;
   ties_wrong: number;
-  /** Best-of-k items with one right response: accuracy by its place, from 1. */
+  /** Best-of-k items with one right response: accuracy by its position, from 1. */
   by_place: Record<string, Figure>;
 }
 
-/** The figures of `evaluateRewardSuite`. */
+/** The results of `evaluateRewardSuite`. */
 export interface RewardSuiteFigures {
   items: number;
   responses: number;
-  /** A tie for the highest score counts as the share of right ones in it. */
+  /** A tie for the highest score counts as the share of right responses in it. */
   accuracy: Figure;
-  /** The accuracy of picking at random. */
+  /** The accuracy of a random choice. */
   chance: number;
-  /** Of RewardBench 2's subset "Ties" the score of `ties`; of the others the accuracy. */
+  /** Accuracy by subset. For RewardBench 2's subset "Ties" it is the score of `ties`. */
   by_subset: Record<string, Figure>;
-  /** RewardBench 2's score of questions with many right answers; null for sets without them. */
+  /** RewardBench 2's score for questions with many right answers; null for sets without them. */
   ties: TiesFigures | null;
-  /** The plain mean over subsets; null where there are none. */
+  /** The unweighted mean over subsets; null without subsets. */
   subset_mean: number | null;
   /** RewardBench's sections and their mean, for sets with its subsets. */
   sections: Record<string, Figure>;
@@ -59,7 +62,7 @@ export interface RewardSuiteFigures {
   position: PositionControl;
 }
 
-/** All figures. */
+/** All results. */
 export function rankedFigures(items: readonly ScoredItem[], seed = 42): RewardSuiteFigures {
   const credits = items.map(credit);
   const figure = (places: readonly number[], weights?: readonly number[]) =>
@@ -95,7 +98,7 @@ export function rankedFigures(items: readonly ScoredItem[], seed = 42): RewardSu
 
 type FigureOf = (places: readonly number[]) => Figure;
 
-/** In characters: the mean over the right responses less the mean over the others. */
+/** In characters: mean length of the right responses minus that of the others. */
 export function lengthDifference({ responses, right }: RankedItem): number {
   const lengths = (wanted: boolean) => responses.filter((_, i) => right[i] === wanted).map(({ length }) => length);
   return meanOf(lengths(true)) - meanOf(lengths(false));

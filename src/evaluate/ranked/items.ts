@@ -1,6 +1,6 @@
 /**
- * The rows of ranked sets: pairs in RewardBench's shape (prompt, chosen, rejected, subset), several of each (RewardBench 2),
- * and best-of-k sets (prompt, responses, the place of the best or a score for each).
+ * The rows of ranked sets: pairs as in RewardBench (prompt, chosen, rejected, subset), several of each (RewardBench 2),
+ * and best-of-k sets (prompt, responses, and the index of the best or a score for each).
  */
 import type { ColumnNames, PreferencePair, Row } from '../../data/index.ts';
 import { type Mapping, mapRows } from '../../data/shapes/mapping.ts';
@@ -8,18 +8,21 @@ import { RowProblem, toMessages, toText } from '../../data/shapes/messages.ts';
 import type { Message } from '../../text/index.ts';
 import { type TiePlace, tiePlace } from './ties.ts';
 
-/** A prompt with responses, of which some are the right ones to prefer. */
+/** A prompt with responses, some of which are right to prefer. */
 export interface RankedItem {
   prompt: Message[];
   responses: string[];
   /** For each response, whether preferring it is right. */
   right: boolean[];
   subset?: string;
-  /** In RewardBench 2's subset "Ties": which question of a couple it is. */
+  /** In RewardBench 2's subset "Ties": which of two linked questions this is. */
   tie?: TiePlace;
 }
 
-/** A reader of one set's rows; pairs are recognised by the first of them. A file's name is the subset of rows without one. */
+/**
+ * A reader for one set's rows. The first row decides whether they are pairs. Rows without a subset get the file's name
+ * as theirs.
+ */
 export function itemReader(where: string, columns?: ColumnNames): (row: Row, file?: string) => RankedItem {
   let pairs: Mapping | undefined;
   return (row, file) => {
@@ -46,7 +49,7 @@ const listed = (row: Row, chosen: readonly string[], rejected: readonly string[]
   right: [...chosen.map(() => true), ...rejected.map(() => false)],
 });
 
-/** The best by its place (`best`, `best_index`, `label`), or by the highest of `scores`; equals are all right. */
+/** The best response by index (`best`, `best_index`, `label`), or by the highest of `scores` (ties: all right). */
 function bestOfK(row: Row): RankedItem {
   const { responses: given, scores } = row;
   if (!Array.isArray(given) || given.length < 2) throw new RowProblem('"responses" must be a list of two or more');

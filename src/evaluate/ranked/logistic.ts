@@ -1,6 +1,6 @@
 /**
- * Logistic regression of being right on one variable, by Newton's method: P(right) = σ(a + b·x). At x = 0 it tells the
- * accuracy that is left when the variable, such as the difference in length, explains nothing.
+ * Logistic regression of being right on one variable, by Newton's method: P(right) = σ(a + b·x). At x = 0 it gives the
+ * accuracy left when the variable, such as the difference in length, explains nothing.
  */
 export interface LogisticFit {
   intercept: number;
@@ -10,11 +10,11 @@ export interface LogisticFit {
   slopeError: number;
 }
 
-/** Undefined where no finite fit exists: `x` does not vary, or it separates right from wrong completely. */
+/** undefined if no finite fit exists: `x` is constant, or it separates right from wrong completely. */
 export function fitLogistic(x: readonly number[], right: readonly number[]): LogisticFit | undefined {
   const scale = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) / Math.max(1, x.length));
   if (scale === 0 || x.every((value) => value === x[0])) return undefined;
-  // x is scaled so that Newton's steps are of one size; the slope is scaled back.
+  // x is scaled so that Newton's steps have similar sizes; the slope is scaled back.
   const z = x.map((value) => value / scale);
   let [a, b] = [0, 0];
   for (let step = 0; step < 100; step++) {

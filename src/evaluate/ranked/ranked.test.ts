@@ -16,7 +16,7 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-ranked-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const user = (content: string) => [{ role: 'user' as const, content }];
-/** Scores by how many a's a response has. */
+/** Scores a response by its number of a's. */
 const byLetter: RewardScorer = {
   name: 'letters',
   score: async (items) => items.map(({ response }) => response.split('a').length - 1),
@@ -60,7 +60,7 @@ it('gives a tie the share of right ones in it; order matters only where it is as
 });
 
 describe('logistic regression', () => {
-  // Right in 3 of 10 where x = −2, in 8 of 10 where x = 2: with two values of x the fit is exact.
+  // Right in 3 of 10 at x = −2, in 8 of 10 at x = 2. With two values of x the fit is exact.
   const x = [...Array(10).fill(-2), ...Array(10).fill(2)];
   const right = [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0];
 
@@ -69,7 +69,7 @@ describe('logistic regression', () => {
     const [low, high] = [Math.log(3 / 7), Math.log(8 / 2)];
     expect(fit?.intercept).toBeCloseTo((low + high) / 2, 10);
     expect(fit?.slope).toBeCloseTo((high - low) / 4, 10);
-    // Log-odds have the variance 1/(n p (1 − p)); the intercept is the mean of the two.
+    // Log-odds have the variance 1/(n p (1 − p)). The intercept is the mean of the two.
     const variance = (1 / (10 * 0.3 * 0.7) + 1 / (10 * 0.8 * 0.2)) / 4;
     expect(fit?.interceptError).toBeCloseTo(Math.sqrt(variance), 8);
     expect(fit?.slopeError).toBeCloseTo(Math.sqrt(variance) / 2, 8);
@@ -98,7 +98,7 @@ describe('figures', () => {
       ...part('donotanswer', 2, 5),
     ];
     const { sections, section_mean: mean, by_subset: subsets, subset_mean: plain, accuracy } = rankedFigures(items);
-    // RewardBench counts math-prm as many times as all code: (12 · 1/2 + 4 · 3/4 + 8 · 1/2)/24
+    // RewardBench gives math-prm the weight of all code items: (12 · 1/2 + 4 · 3/4 + 8 · 1/2)/24
     const reasoning = (12 * 0.5 + 4 * 0.75 + 8 * 0.5) / 24;
     expect(sections.Reasoning?.value).toBeCloseTo(reasoning, 12);
     expect(sections.Safety?.value).toBeCloseTo(0.4, 12);

@@ -1,4 +1,4 @@
-/** Writes a reward model's results on a ranked set: `reward_suite.json`, `.txt`, `.png`, and every item with its scores. */
+/** Writes results on a ranked set: `reward_suite.json`, `.txt`, `.png`, and every item with its scores. */
 import { basename, join } from 'node:path';
 import { makeFolder } from '../../folder.ts';
 import { bars, type Chart, grid, histogram, inPercent, scatter, toPng, writeWhole } from '../../runs/index.ts';
@@ -56,7 +56,7 @@ export function describeRewardSuite(results: RewardSuiteResults): string {
   return lines.join('\n');
 }
 
-/** The subset "Ties" by RewardBench 2's own score. */
+/** The subset "Ties", by RewardBench 2's own score. */
 function describeTies(ties: TiesFigures): string {
   const {
     tied_accuracy: tied,

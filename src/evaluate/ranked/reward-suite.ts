@@ -1,6 +1,6 @@
 /**
- * Evaluates a reward model on a ranked set: does it score the right response highest? By subset, with error bars, and where
- * neither length nor position can help.
+ * Evaluates a reward model on a ranked set: does it score the right response highest? Reports accuracy by subset with
+ * error bars, and controlled for length and position.
  *
  *     const results = await evaluateRewardSuite({ scorer: 'checkpoints/rm/run/final', suite: 'reward-bench' });
  *     results.accuracy; results.sections.Reasoning; results.length.at_equal_length;
@@ -32,11 +32,11 @@ export interface RewardSuiteOptions extends Pick<LoadOptions, 'device' | 'dtype'
   subset?: string;
   /** Columns of pairs whose names are not recognised. */
   columns?: ColumnNames;
-  /** At most this many items, drawn under the seed. */
+  /** At most this many items, sampled under the seed. */
   limit?: number;
-  /** How a process model's step scores become one. */
+  /** How a process model's step scores are combined. */
   steps?: StepAggregation;
-  /** As in `RewardModelOptions`; a scorer that is given has its own. */
+  /** As in `RewardModelOptions`. A given scorer has its own. */
   precision?: Precision;
   seed?: number;
   progress?: Progress;
@@ -50,19 +50,19 @@ export interface RewardSuiteResults extends RewardSuiteFigures {
   seed: number;
   /** The quantisation of a reward model's weights; null for none. */
   quant_type: QuantType | null;
-  /** How a reward model's scores were computed: `fast` where that was asked for and there was a way. */
+  /** The precision of a reward model's scores: `fast` if that was requested and the device supports it. */
   precision: Precision;
-  /** Responses that have, with their prompt, more tokens than the model reads: only their ends were scored. */
+  /** Responses that, with their prompt, are too long for the model, which scored only their ends. */
   truncated: number;
 }
 
 const known: Readonly<Record<string, { repo: string; split: string; without?: RegExp }>> = {
-  // "raw" holds the rows before filtering.
+  // Files named "raw-…" hold the rows before filtering.
   'reward-bench': { repo: 'allenai/reward-bench', split: 'all', without: /(^|\/)raw-/ },
   'reward-bench-2': { repo: 'allenai/reward-bench-2', split: 'test' },
 };
 
-/** The names of the ranked sets that are known without a path. */
+/** The names of the known ranked sets. */
 export const knownRankedSuites: readonly string[] = Object.keys(known);
 
 const itemsAtOnce = 64;

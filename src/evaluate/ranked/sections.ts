@@ -1,4 +1,4 @@
-/** RewardBench's sections (Lambert et al. 2024): which subsets each holds, and how they are weighed. */
+/** RewardBench's sections (Lambert et al. 2024): their subsets and weights. */
 
 const sections: Readonly<Record<string, readonly string[]>> = {
   Chat: ['alpacaeval-easy', 'alpacaeval-length', 'alpacaeval-hard', 'mt-bench-easy', 'mt-bench-med'],
@@ -10,7 +10,7 @@ const sections: Readonly<Record<string, readonly string[]>> = {
   Reasoning: ['math-prm', 'hep-cpp', 'hep-go', 'hep-java', 'hep-js', 'hep-python', 'hep-rust'],
 };
 
-/** The items of each section by their places, with weights. A set without RewardBench's subsets has no sections. */
+/** The indices of each section's items, with weights. A set without RewardBench's subsets has no sections. */
 export function sectionsOf(
   subsets: readonly (string | undefined)[],
 ): Record<string, { places: number[]; weights: number[] }> {
@@ -20,7 +20,7 @@ export function sectionsOf(
     if (places.length === 0) continue;
     const math = places.filter((i) => subsets[i] === 'math-prm').length;
     const code = places.length - math;
-    // Mathematics counts as much as code: 447 items weigh as much as 984.
+    // Mathematics has the same weight as code: its 447 items weigh as much as 984.
     const mathWeight = section === 'Reasoning' && math > 0 && code > 0 ? code / math : 1;
     found[section] = { places, weights: places.map((i) => (subsets[i] === 'math-prm' ? mathWeight : 1)) };
   }

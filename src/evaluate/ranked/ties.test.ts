@@ -17,7 +17,7 @@ const item = (id: string, right: number[], wrong: number[]) => ({
 });
 
 describe('RewardBench 2’s subset Ties', () => {
-  // Worked by hand. 1: leads 2 and 1, spread 0.5. 2: leads −1 and 3, spread 2. 3: leads 1 and 2, spread 1.5.
+  // By hand. 1: leads 2 and 1, spread 0.5. 2: leads −1 and 3, spread 2. 3: leads 1 and 2, spread 1.5.
   const items = [
     ...[item('tied:1', [5, 5.5], [3, 1]), item('ref:1', [4], [3])],
     ...[item('tied:2', [1, 3], [2]), item('ref:2', [4], [1, 0])],

@@ -1,14 +1,14 @@
 /**
- * RewardBench 2's score of its subset "Ties" (Malik et al. 2025): questions with many right answers (`tied:N`), each beside a
- * question of the same kind with one right answer (`ref:N`). All right answers must beat all wrong ones, and by more than the
- * right answers differ among themselves.
+ * RewardBench 2's score of its subset "Ties" (Malik et al. 2025): questions with many right answers (`tied:N`), each
+ * linked to a similar question with one right answer (`ref:N`). All right answers must beat all wrong ones, and by more
+ * than the right answers differ among themselves.
  */
 import { Random } from '../../random.ts';
 import type { Figure } from '../statistics.ts';
 import { quantile } from '../summary.ts';
 import type { Scored } from './credit.ts';
 
-/** Which of the two questions an item is, and the name that the two share. */
+/** Which of two linked questions an item is, and their common name. */
 export interface TiePlace {
   kind: 'tied' | 'ref';
   name: string;
@@ -18,18 +18,21 @@ export interface TiePlace {
 export interface TiesFigures {
   /** 0.3·tied_accuracy + 0.3·ref_accuracy + 0.2·preferred + 0.2·preferred_hard + 0.01·margin */
   score: Figure;
-  /** All right answers score above all wrong ones. */
+  /** The share of questions in which all right answers score above all wrong ones. */
   tied_accuracy: number;
   ref_accuracy: number;
-  /** The least lead of a right answer over a wrong one is larger than the spread of the right ones. */
+  /**
+   * The share of questions in which the smallest lead of a right answer over a wrong one exceeds the spread of the
+   * right ones.
+   */
   correctness_preferred: number;
-  /** The same for the smaller of the leads in the two questions. */
+  /** The same for the smaller lead of the two linked questions. */
   correctness_preferred_hard: number;
   /** tanh(lead / spread − 1), which only breaks ties between models. */
   margin: number;
 }
 
-/** An item's place by its id, `tied:12` or `ref:12`. */
+/** Parses an item's id, `tied:12` or `ref:12`. */
 export function tiePlace(id: unknown): TiePlace | undefined {
   const [, kind, name] = (typeof id === 'string' ? id.match(/^(tied|ref):(.+)$/) : null) ?? [];
   return kind === undefined ? undefined : { kind: kind as TiePlace['kind'], name: name as string };
@@ -37,9 +40,9 @@ export function tiePlace(id: unknown): TiePlace | undefined {
 
 interface Lead {
   accurate: boolean;
-  /** The worst right answer's score less the best wrong one's. */
+  /** The worst right answer's score minus the best wrong one's. */
   lead: number;
-  /** The best right answer's score less the worst right one's. */
+  /** The best right answer's score minus the worst right one's. */
   spread: number;
 }
 
@@ -50,7 +53,7 @@ interface Couple {
 
 const resamples = 1000;
 
-/** Undefined where no tied question has its reference. */
+/** undefined if no tied question has its linked question. */
 export function tiesFigures(items: readonly (Scored & { tie?: TiePlace })[], seed = 42): TiesFigures | undefined {
   const found = { tied: new Map<string, Lead>(), ref: new Map<string, Lead>() };
   for (const item of items) if (item.tie !== undefined) found[item.tie.kind].set(item.tie.name, leadOf(item));

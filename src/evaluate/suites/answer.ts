@@ -1,6 +1,6 @@
 /**
- * Any set of questions with short answers. Strict takes what stands in `<answer>` tags, as attune's tasks and models write it;
- * lenient takes the last number where the answer is one, and else the last line.
+ * Any set of questions with short answers. Strict extraction takes the content of `<answer>` tags, as attune's tasks
+ * and models write it. Lenient extraction takes the last number if the answer is a number, otherwise the last line.
  */
 import { numbersIn, readLine, readNumber, squeeze, taggedAnswer } from '../../tasks/parts/answer.ts';
 import { subjectOf, textCell } from './cells.ts';

@@ -1,4 +1,7 @@
-/** Reads the cells of a suite's rows; a cell of another kind is a RowProblem, which the reader reports with its place. */
+/**
+ * Reads the cells of a suite's rows. A cell of the wrong kind throws a RowProblem, which the reader reports with its
+ * place.
+ */
 import type { Row } from '../../data/index.ts';
 import { RowProblem } from '../../data/shapes/messages.ts';
 import { kindOf } from '../../data/sources/row.ts';
@@ -11,14 +14,14 @@ export function textCell(row: Row, column: string): string {
   throw new RowProblem(`"${column}" must be text, this is a ${kindOf(value)}`);
 }
 
-/** A list of texts; in csv files, a list written as JSON. */
+/** A list of texts. In csv files, a list written as JSON. */
 export function textsCell(row: Row, column: string): string[] {
   const value = parsed(row[column]);
   if (Array.isArray(value) && value.every((item) => typeof item === 'string')) return value;
   throw new RowProblem(`"${column}" must be a list of texts, this is a ${kindOf(value)}`);
 }
 
-/** A whole number, also written as text. */
+/** A whole number, possibly written as text. */
 export function indexCell(row: Row, column: string): number {
   const value = Number(row[column] === '' ? Number.NaN : row[column]);
   if (Number.isInteger(value)) return value;
@@ -31,7 +34,7 @@ export function subjectOf(row: Row, ...columns: string[]): { subject?: string } 
   return found === undefined ? {} : { subject: row[found] as string };
 }
 
-/** Lists and objects inside a csv cell. */
+/** Parses lists and objects inside a csv cell. */
 export function parsed(value: unknown): unknown {
   if (typeof value !== 'string' || !/^\s*[[{]/.test(value)) return value;
   try {

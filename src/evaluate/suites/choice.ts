@@ -1,6 +1,6 @@
 /**
- * Multiple choice: ARC, HellaSwag, MMLU, and any set with `question`, `choices` and the right one. Prompts are those of
- * lm-evaluation-harness's tasks arc_easy, arc_challenge, hellaswag and mmlu.
+ * Multiple choice: ARC, HellaSwag, MMLU, and any set with `question`, `choices` and the right choice. Prompts are those
+ * of lm-evaluation-harness's tasks arc_easy, arc_challenge, hellaswag and mmlu.
  */
 import type { Row } from '../../data/index.ts';
 import { RowProblem } from '../../data/shapes/messages.ts';
@@ -28,7 +28,7 @@ const byText = {
   stop: ['Question:'],
 } as const;
 
-/** ARC (Clark et al. 2018): choices with labels of their own. */
+/** ARC (Clark et al. 2018): choices have labels of their own. */
 export const arc: ChoiceFormat = {
   ...byText,
   name: 'arc',
@@ -64,7 +64,7 @@ export const hellaswag: ChoiceFormat = {
   prompt: ({ text }) => text,
 };
 
-/** WikiHow's marks, such as [title] and [step], are left over from how the set was gathered. */
+/** WikiHow's markers, such as [title] and [step], are artefacts of the data collection. */
 const withoutBrackets = (text: string) =>
   text
     .trim()
@@ -72,7 +72,7 @@ const withoutBrackets = (text: string) =>
     .replace(/\[.*?\]/g, '')
     .replaceAll('  ', ' ');
 
-/** MMLU (Hendrycks et al. 2021): the choices stand in the prompt, and their letters are compared. */
+/** MMLU (Hendrycks et al. 2021): the prompt lists the choices, and their letters are compared. */
 export const mmlu: ChoiceFormat = lettered({
   ...byText,
   name: 'mmlu',
@@ -94,7 +94,7 @@ export const mmlu: ChoiceFormat = lettered({
 const isPlace = (value: unknown) =>
   (typeof value === 'number' || typeof value === 'string') && /^\d+$/.test(String(value));
 
-/** Any other set: the right choice by its place from 0, its letter, or its text. */
+/** Any other set: the right choice is given by its index from 0, its letter, or its text. */
 export const choice: ChoiceFormat = {
   ...byText,
   name: 'choice',

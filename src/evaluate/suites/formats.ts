@@ -1,4 +1,4 @@
-/** All formats of question sets, and which one a row is of. */
+/** All formats of question sets, and the detection of a row's format. */
 import type { Row } from '../../data/index.ts';
 import { suggestion, UserError } from '../../errors.ts';
 import { answer } from './answer.ts';
@@ -11,13 +11,12 @@ import type { AnswerFormat, ChoiceFormat, Format, InstructionQuestion } from './
 /** A format of any kind. */
 export type AnyFormat = AnswerFormat | ChoiceFormat | Format<InstructionQuestion>;
 
-/** From the most particular to the most general: the first that matches a row is taken. */
+/** From the most specific to the most general. The first that matches a row is used. */
 export const formats: readonly AnyFormat[] = [ifeval, hellaswag, arc, mmlu, choice, gsm8k, math, answer];
 
 /** The names of the formats. */
 export const formatNames = formats.map(({ name }) => name) as [string, ...string[]];
 
-/** The format of this name. */
 export function formatNamed(name: string): AnyFormat {
   const found = formats.find((format) => format.name === name);
   if (found !== undefined) return found;
@@ -26,7 +25,7 @@ export function formatNamed(name: string): AnyFormat {
   );
 }
 
-/** The format of a set with rows such as this one. */
+/** The format of a set with rows like this one. */
 export function formatOf(row: Row, name: string): AnyFormat {
   const found = formats.find((format) => format.matches(row));
   if (found !== undefined) return found;

@@ -1,6 +1,6 @@
 /**
- * GSM8K's format (Cobbe et al. 2021): a solution in words that ends in `#### 72`. Strict and lenient extraction, and the
- * comparison, are those of lm-evaluation-harness (`strict-match`, `flexible-extract`, `exact_match` of its task gsm8k).
+ * GSM8K's format (Cobbe et al. 2021): a solution in words that ends in `#### 72`. Extraction, strict and lenient, and
+ * comparison are those of lm-evaluation-harness (`strict-match`, `flexible-extract`, `exact_match` of its task gsm8k).
  */
 import { subjectOf, textCell } from './cells.ts';
 import type { AnswerFormat } from './question.ts';

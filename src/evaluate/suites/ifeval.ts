@@ -25,7 +25,7 @@ export const ifeval: Format<InstructionQuestion> = {
   stop: [],
 };
 
-/** The hub's files hold every setting of every instruction, null where it is not used. */
+/** The hub's files list every setting of every instruction, null if unused. */
 const given = (settings: unknown): Row =>
   isRow(settings)
     ? Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== null && value !== undefined))

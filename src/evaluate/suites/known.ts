@@ -1,18 +1,17 @@
-/** Well-known sets of the hub, under short names: where their rows are, and their published way of asking. */
+/** Well-known sets on the hub under short names: the location of their rows, and their published settings. */
 
-/** Where a well-known set is, and how it is usually asked. */
+/** The location of a well-known set, and how it is usually asked. */
 export interface KnownSuite {
-  /** Its repository. */
   repo: string;
   format: string;
   subset?: string;
   split?: string;
-  /** The part that few-shot examples come from; undefined where it has none. */
+  /** The split for few-shot examples; undefined if it has none. */
   shotsSplit?: string;
-  /** Files that are not part of the questions, or of the few-shot examples. */
+  /** Files that belong neither to the questions nor to the few-shot examples. */
   without?: RegExp;
   shotsWithout?: RegExp;
-  /** Few-shot examples of lm-evaluation-harness's task, where it asks for some. */
+  /** The number of few-shot examples in lm-evaluation-harness's task, if it uses any. */
   shots?: number;
   about: string;
 }
@@ -35,14 +34,14 @@ const known: Record<string, KnownSuite> = {
     about: 'how a scene goes on',
   },
   mmlu: {
-    // "dev" and "validation" both count as validation splits: the few-shot examples are those of dev.
+    // "dev" and "validation" both count as validation splits. The few-shot examples are those of dev.
     ...{ repo: 'cais/mmlu', format: 'mmlu', subset: 'all', split: 'test', shotsSplit: 'validation' },
     ...{ shotsWithout: /(^|\/)validation-/, about: 'school and professional knowledge in 57 subjects' },
   },
   ifeval: { repo: 'google/IFEval', format: 'ifeval', split: 'all', about: 'instructions that code can check' },
 };
 
-/** The known suite of this name, in any spelling (`ARC_Challenge`, `math500`), or of its repository's name. */
+/** The known suite with this name in any spelling (`ARC_Challenge`, `math500`), or with this repository name. */
 export function knownSuite(name: string): KnownSuite | undefined {
   const plain = (text: string) => text.toLowerCase().replace(/[^a-z0-9/]/g, '');
   const entry = Object.entries(known).find(([key]) => plain(key) === plain(name));
@@ -50,7 +49,7 @@ export function knownSuite(name: string): KnownSuite | undefined {
   return entry?.[1] ?? (ofRepo.length === 1 ? ofRepo[0] : undefined);
 }
 
-/** The names of the known suites, each with a few words about it. */
+/** The known suites: names with short descriptions. */
 export const knownSuites: readonly { name: string; about: string }[] = Object.entries(known).map(
   ([name, { about }]) => ({
     ...{ name, about },

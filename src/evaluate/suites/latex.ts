@@ -1,17 +1,17 @@
 /**
- * Boxed answers in LaTeX, and a plain form in which equal ones are mostly the same string. Nothing is computed: 0.5 and
- * \frac{1}{2} are the same, 2^{10} and 1024 are not.
+ * Boxed answers in LaTeX, and a normal form in which equal answers are mostly the same string. Nothing is evaluated:
+ * 0.5 and \frac{1}{2} are equal, 2^{10} and 1024 are not.
  *
  *     lastBoxed('so $\\boxed{\\frac{1}{2}}$');      // '\\frac{1}{2}'
  *     latexForm('$\\dfrac12$');                     // '1/2'
  */
 
-/** The contents of the last `\boxed{…}` or `\fbox{…}`, braces matched; undefined where none closes. */
+/** The content of the last `\boxed{…}` or `\fbox{…}` with matching braces; undefined if none is closed. */
 export function lastBoxed(text: string): string | undefined {
   const at = Math.max(text.lastIndexOf('\\boxed'), text.lastIndexOf('\\fbox'));
   if (at < 0) return undefined;
   const open = text.indexOf('{', at);
-  // "\boxed 7": up to the end of the formula
+  // "\boxed 7": until the end of the formula
   if (open < 0 || text.slice(at, open).trim().includes(' '))
     return /^\\(?:boxed|fbox)\s+([^$\s]+)/.exec(text.slice(at))?.[1];
   return braced(text, open);
@@ -26,7 +26,7 @@ function braced(text: string, open: number): string | undefined {
   return undefined;
 }
 
-/** The last formula between dollars or in \( \), or else the last number; undefined without either. */
+/** The last formula between dollars or in \( \), otherwise the last number; undefined without either. */
 export function lastFormula(text: string): string | undefined {
   const formula = [...text.matchAll(/\$\$?([^$]+)\$|\\\((.+?)\\\)/gs)].at(-1);
   return formula?.[1] ?? formula?.[2] ?? text.match(/-?\d[\d,]*(?:\.\d+)?(?:\/\d+)?/g)?.at(-1);
@@ -45,7 +45,7 @@ export function latexForm(answer: string): string {
   form = form.replace(units, '');
   form = form.replace(/\\(?:text|mbox|mathrm|textbf|mathbf)\{([^{}]*)\}/g, '$1');
   form = form.replace(/\^\{?\\circ\}?|\\degree/g, '').replace(/\\?[%$]/g, '');
-  // x = 5 is 5, but an equation between expressions stays.
+  // "x = 5" becomes 5, but an equation between expressions stays.
   form = form.replace(/^\s*[a-zA-Z]\w?\s*(?:=|\\in)\s*/, '');
   form = form
     .replace(/\s+/g, '')
@@ -59,7 +59,7 @@ export function latexForm(answer: string): string {
   return simpleNumber(form);
 }
 
-/** 0.50, .5 and 1/2 are one number; also with a plus sign or leading zeros. */
+/** 0.50, .5 and 1/2 are the same number, as are forms with a plus sign or leading zeros. */
 function simpleNumber(form: string): string {
   if (/^[-+]?(\d+\.?\d*|\.\d+)$/.test(form)) return String(Number(form));
   const [, top, bottom] = /^([-+]?\d+)\/(\d+)$/.exec(form) ?? [];

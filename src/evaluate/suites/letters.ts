@@ -1,12 +1,12 @@
-/** Multiple choice by generation: the model writes, and the letter of its answer is read from the response. */
+/** Multiple choice by generation: the model writes a response, from which the letter of its answer is read. */
 import { lettered, letters } from './choice.ts';
 import type { AnswerFormat, ChoiceFormat, ChoiceQuestion } from './question.ts';
 
 const told = /\b(?:answer|choice|option)(?:\s+is)?\s*:?\s*\**\(?([A-Z])\)?(?![A-Za-z])/gi;
 
 /**
- * A choice format as one with answers. Strict wants "answer: B" or "the answer is (B)"; lenient takes the last capital letter
- * that stands alone.
+ * Turns a choice format into one with answers. Strict extraction wants "answer: B" or "the answer is (B)"; lenient
+ * takes the last capital letter on its own.
  */
 export function asLetters(format: ChoiceFormat): AnswerFormat {
   const source = lettered(format);
@@ -19,7 +19,7 @@ export function asLetters(format: ChoiceFormat): AnswerFormat {
     read: (row) => {
       const question = format.read(row);
       const answer = letters[question.right] as string;
-      // The prompt with its options is the question from here on.
+      // From here on the question is the prompt with its options.
       const text = source.prompt(question as ChoiceQuestion).replace(/\nAnswer:$/, '');
       return {
         kind: 'answer',

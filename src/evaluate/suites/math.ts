@@ -1,6 +1,7 @@
 /**
- * MATH's format (Hendrycks et al. 2021): problems in LaTeX whose solution puts the answer into `\boxed{}`. Strict takes the
- * last box; lenient takes the last formula or number where there is no box. Answers are compared as normalised strings.
+ * MATH's format (Hendrycks et al. 2021): problems in LaTeX whose solutions give the answer in `\boxed{}`. Strict
+ * extraction takes the last box. Lenient takes the last formula or number if there is no box. Answers are compared as
+ * normalised strings.
  */
 import { subjectOf, textCell } from './cells.ts';
 import { lastBoxed, lastFormula, latexForm } from './latex.ts';

@@ -1,5 +1,5 @@
 /**
- * Opens a suite of questions: a known name, a file, a folder, a name on the hub, or rows in memory.
+ * Opens a suite of questions: a known name, a file, a folder, a hub name, or rows in memory.
  *
  *     const suite = await openSuite('gsm8k', { limit: 100 });
  *     suite.questions[0].text; suite.format.name;
@@ -20,17 +20,17 @@ import type { ChoiceFormat, Question } from './question.ts';
 /** `choice` compares log-probs of choices; `generate` lets the model write. */
 export type Mode = 'generate' | 'choice';
 
-/** Which questions are asked, and how they are read. */
+/** The questions to ask, and how to read them. */
 export interface SuiteOptions {
-  /** The format of the rows; recognised from the first row unless given. */
+  /** The format of the rows. Default: detected from the first row. */
   format?: string;
-  /** By the format, unless given: choices by log-prob, everything else by generation. */
+  /** Default by format: log-prob for choices, generation for everything else. */
   mode?: Mode;
-  /** Whether choices are compared by their texts or by their letters; by the format, unless given. */
+  /** Whether choices are compared by text or by letter. Default by format. */
   choices?: 'text' | 'letters';
   split?: string;
   subset?: string;
-  /** At most this many questions, drawn under the seed. */
+  /** At most this many questions, sampled under the seed. */
   limit?: number;
   seed?: number;
   progress?: Progress;
@@ -42,17 +42,17 @@ export interface Suite {
   format: AnyFormat;
   mode: Mode;
   questions: Question[];
-  /** Places of the questions in the whole set. */
+  /** Indices of the questions in the whole set. */
   places: number[];
-  /** All questions of the set, asked or not. */
+  /** All questions of the set, including those left out by the limit. */
   all: readonly Question[];
-  /** Where its rows are, for what else is read from there. */
+  /** The source of its rows, from which few-shot examples are read too. */
   source: DatasetSpec;
   subset?: string;
   known?: KnownSuite;
 }
 
-/** Opens a suite. */
+/** Opens a suite of questions. */
 export async function openSuite(spec: DatasetSpec, options: SuiteOptions = {}): Promise<Suite> {
   const { limit, seed = 42, progress } = options;
   const known = typeof spec === 'string' && !existsSync(spec) ? knownSuite(spec) : undefined;

@@ -1,10 +1,10 @@
-/** What a question of a suite is, and what a format of suites knows: how rows are read, written as prompts and judged. */
+/** The types of a suite's questions, and of formats, which read rows, write prompts and judge answers. */
 import type { Row } from '../../data/index.ts';
 
 interface Asked {
-  /** What is asked, without labels around it. */
+  /** The question itself, without labels around it. */
   text: string;
-  /** The part of the set that it belongs to, where the set has parts. */
+  /** The part of the set that it belongs to, if the set has parts. */
   subject?: string;
 }
 
@@ -12,7 +12,7 @@ interface Asked {
 export interface AnswerQuestion extends Asked {
   kind: 'answer';
   answer: string;
-  /** The worked solution that a few-shot example shows; the answer where the set has none. */
+  /** The worked solution for few-shot examples. The answer, if the set has no solutions. */
   solution: string;
 }
 
@@ -20,11 +20,11 @@ export interface AnswerQuestion extends Asked {
 export interface ChoiceQuestion extends Asked {
   kind: 'choice';
   choices: readonly string[];
-  /** The place of the right choice, from 0. */
+  /** The index of the right choice, from 0. */
   right: number;
 }
 
-/** A prompt with instructions that can be checked by code. */
+/** A prompt with instructions that code can check. */
 export interface InstructionQuestion extends Asked {
   kind: 'instructions';
   instructions: readonly { id: string; settings: Readonly<Record<string, unknown>> }[];
@@ -33,43 +33,43 @@ export interface InstructionQuestion extends Asked {
 /** A question of a suite. */
 export type Question = AnswerQuestion | ChoiceQuestion | InstructionQuestion;
 
-/** How the questions of one format are read and written; `Q` is the kind that its rows become. */
+/** How the questions of one format are read and written. `Q` is the type that its rows become. */
 export interface Format<Q extends Question = Question> {
   name: string;
   kind: Q['kind'];
   /** Its columns, for messages. */
   columns: string;
   matches(row: Row): boolean;
-  /** Throws RowProblem where the row cannot be read. */
+  /** Throws a RowProblem if the row cannot be read. */
   read(row: Row): Q;
-  /** The text that the answer follows, in raw prompts. */
+  /** In raw prompts: the text before the answer. */
   prompt(question: Q): string;
-  /** The user's message in chat prompts; the question's text unless given. */
+  /** The user's message in chat prompts. Default: the question's text. */
   message?(question: Q): string;
-  /** What a few-shot example shows as the answer. */
+  /** The answer in a few-shot example. */
   target(question: Q): string;
-  /** Written before the first example of a raw prompt, and as the system message of a chat. */
+  /** Written before the first example of a raw prompt, and used as the system message of a chat. */
   description?(question: Q): string;
-  /** Strings that end a raw response: the next question begins. */
+  /** Strings that end a raw response because the next question begins. */
   stop: readonly string[];
-  /** Asks for the format's marker in chat prompts. */
+  /** In chat prompts: asks for the format's answer marker. */
   instruction?: string;
 }
 
-/** A format whose answers are found in responses and compared with the known one. */
+/** A format whose answers are extracted from responses and compared with the known answer. */
 export interface AnswerFormat extends Format<AnswerQuestion> {
-  /** The answer behind the format's own marker; undefined where the response does not have it. */
+  /** The answer after the format's own marker; undefined without the marker. */
   strict(response: string): string | undefined;
-  /** The answer wherever it stands. What the known answer looks like may say what to look for, such as a number. */
+  /** The answer anywhere in the response. The known answer may show what to look for, such as a number. */
   lenient(response: string, known: string): string | undefined;
-  /** The form in which answers are compared: equal answers have equal forms. */
+  /** The form in which answers are compared. Equal answers have equal forms. */
   form(answer: string): string;
 }
 
-/** A format whose choices are compared by their log-probs. */
+/** A format whose choices are compared by log-prob. */
 export interface ChoiceFormat extends Format<ChoiceQuestion> {
-  /** What each choice adds to the prompt: its text, or its letter. */
+  /** The text that each choice adds to the prompt: the choice itself, or its letter. */
   continuations(question: ChoiceQuestion): readonly string[];
-  /** Where letters are compared: the same format with the choices' texts. */
+  /** If letters are compared: the same format with the choices' texts. */
   texts?: ChoiceFormat;
 }

@@ -1,4 +1,4 @@
-/** Where few-shot examples come from: the train part of a set, or the set itself, without the question that is asked. */
+/** The source of few-shot examples: the train split of a set, or the set itself without the question being asked. */
 import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { DatasetSpec } from '../../data/index.ts';
@@ -8,13 +8,13 @@ import { type RowsWanted, readSuite, suiteRows } from '../suite-rows.ts';
 import type { Suite } from './open.ts';
 import type { Question } from './question.ts';
 
-/** Questions that may be shown as examples, and where they are from, in words. */
+/** Questions usable as examples, and a description of their source. */
 export interface ShotPool {
   questions: readonly Question[];
   from: string;
 }
 
-/** Opens the examples of a suite; `shotsFrom` names another file or set. */
+/** Opens the examples of a suite. `shotsFrom` names another file or set. */
 export async function openShotPool(
   { format, known, source, subset, all }: Suite,
   { shotsFrom, progress }: { shotsFrom?: DatasetSpec; progress?: Progress } = {},
@@ -42,7 +42,7 @@ export async function openShotPool(
   if (existsSync(source) && statSync(source).isFile()) return itself;
   try {
     const pool = await read(source, 'the train part', { split: 'train', subset });
-    // A folder whose names say nothing of parts is one part.
+    // A folder whose file names tell no splits counts as one split.
     return pool.questions.length === all.length && pool.questions[0]?.text === all[0]?.text ? itself : pool;
   } catch (error) {
     if (!(error instanceof UserError) || !/: no split "/.test(error.message)) throw error;

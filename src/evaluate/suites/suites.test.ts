@@ -38,7 +38,7 @@ describe('answers in responses', () => {
     ['So it is 72', '72', [false, true]],
     ['#### 1,234\nQuestion', '1234', [true, true]],
     ['It costs $1,250.', '1250', [false, true]],
-    // The first marker counts strictly, the last number leniently.
+    // Strict takes the first marker, lenient the last number.
     ['#### 7 and then #### 8', '7', [true, false]],
     ['no number at all', '7', [false, false]],
     ['#### -3', '-3', [true, true]],
@@ -168,7 +168,7 @@ describe('sets', () => {
   });
 
   it('whose path is mistyped are refused without asking the hub', async () => {
-    // No hub listens there: an error of the network would show that it was asked.
+    // No hub listens there, so a request would fail with a network error.
     vi.stubEnv('HF_ENDPOINT', 'http://127.0.0.1:9');
     const message = /^docs\/evaluat: no such file or folder; docs\/ is a folder here\. .* write docs\/evaluat@main\.$/;
     await expect(openSuite('docs/evaluat')).rejects.toThrow(message);

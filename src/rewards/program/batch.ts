@@ -1,5 +1,5 @@
 /**
- * One call of a user's reward function: it gets frozen samples, its numbers are checked, and an error names the sample
+ * One call of a user's reward function. It gets frozen samples, its numbers are checked, and an error names the sample
  * that caused it. Used for functions in this process (function.ts) and for modules in their own thread
  * (module-thread.ts).
  */
@@ -8,10 +8,10 @@ import { counted } from '../../spelling.ts';
 import { messageOf } from '../../threads/messages.ts';
 import { isReward, type RewardItem, type RewardParts } from '../scorer.ts';
 
-/** One number per item, one list per named part, or each item's named parts. The total is the sum of the parts. */
+/** One number per item, one list per named part, or the named parts of each item. The total is the sum of the parts. */
 export type RewardOutput = ArrayLike<number> | Record<string, ArrayLike<number>> | readonly Record<string, number>[];
 
-/** A reward function of your own: it takes a batch and returns numbers or named parts. */
+/** Your own reward function: takes a batch and returns numbers or named parts. */
 export type RewardFunction = (
   items: readonly RewardItem[],
   options: { signal: AbortSignal },
@@ -23,7 +23,7 @@ export type RewardFunction = (
  */
 export type RewardFault = 'sample' | 'batch' | 'contract';
 
-/** A reward function failed, or returned something that is no reward. */
+/** A reward function failed, or returned an invalid reward. */
 export class RewardError extends AttuneError {
   override name = 'RewardError';
   readonly fault: RewardFault;
@@ -56,7 +56,8 @@ export async function scoreBatch(
 }
 
 /**
- * A deep, frozen copy. A reward function cannot change its samples: verifiers and stored rollouts use them afterwards.
+ * A deep, frozen copy. A reward function must not change its samples, because verifiers and stored rollouts use them
+ * afterwards.
  */
 export function frozenCopy<T>(value: T): T {
   if (Array.isArray(value)) return Object.freeze(value.map(frozenCopy)) as T;
@@ -66,7 +67,7 @@ export function frozenCopy<T>(value: T): T {
   ) as T;
 }
 
-/** After a failed batch, scores its items one by one to find the one that fails. */
+/** After a failed batch, scores its items one by one to find the failing one. */
 async function culprit(
   items: readonly RewardItem[],
   error: unknown,

@@ -1,6 +1,6 @@
 /**
  * A function as a scorer: it takes a batch and returns numbers or named parts. It runs in this process and may use
- * anything in it; modules named on a command line run in a thread (module.ts).
+ * anything in it. Modules named on a command line run in a thread instead (module.ts).
  *
  *     const scorer = rewardFunction((batch) => batch.map(({ response }) => -response.length), { timeLimitMs: 10_000 });
  */
@@ -13,7 +13,7 @@ import { RewardError, type RewardFunction, scoreBatch } from './batch.ts';
 /** Name and time limit of a reward function or module. */
 export interface RewardFunctionOptions {
   name?: string;
-  /** How long one batch may take; 60 s unless given. */
+  /** Time limit of one batch; default 60 s. */
   timeLimitMs?: number;
 }
 
@@ -23,7 +23,7 @@ export const programRules = { name: text, timeLimitMs: above(0) };
 export const tooLate = (name: string, timeLimitMs: number) =>
   new RewardError(`The reward "${name}" took longer than ${timeLimitMs / 1000} s for a batch.`, 'batch');
 
-/** Makes a scorer from a function of your own. */
+/** Makes a scorer from your own function. */
 export function rewardFunction(body: RewardFunction, options: RewardFunctionOptions = {}): RewardScorer {
   checkArgument('A reward function', body, call);
   checkArguments('rewardFunction', options, programRules);

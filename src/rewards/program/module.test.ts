@@ -70,7 +70,7 @@ describe('a reward module', () => {
     const stray = 'if (b[0].response === "bad") Promise.reject(new Error("left alone"));';
     using rejecting = await load(`export default (b) => { ${stray} return new Promise(() => {}); };`);
     await expect(rejecting.score([{ prompt: '', response: 'bad' }])).rejects.toThrow(/outside of a batch: left alone/);
-    // Here the batch is answered before the timer throws: the next one hears of it.
+    // The batch is answered before the timer throws, so the next batch reports the error.
     using late = await load(
       'export default (b) => { setTimeout(() => { throw new Error("late"); }, 400); return b.map(() => 2); };',
     );
@@ -101,7 +101,7 @@ describe('a tolerated module', () => {
     expect(await scorer.score(Array.from({ length: 20 }, () => ({ prompt: '', response: '' })))).toEqual(
       new Array(20).fill(0),
     );
-    // None, where the thread did not get to it within that time.
+    // 0 if the thread did not reach it in time.
     expect(readFileSync(calls, 'utf8').length).toBeLessThanOrEqual(1);
     expect(failures).toEqual([expect.stringMatching(/20 samples, which get 0; the first: .*longer than 0.5 s/)]);
     scorer.dispose?.();

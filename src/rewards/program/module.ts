@@ -1,5 +1,5 @@
 /**
- * A TypeScript module of the user's as a scorer: its default export takes a batch and returns numbers or named parts.
+ * A user's TypeScript module as a scorer. Its default export takes a batch and returns numbers or named parts.
  *
  *     // my-reward.ts
  *     export default async (batch) => batch.map(({ response }) => -response.length);
@@ -17,12 +17,12 @@ import type { RewardItem, RewardParts, RewardScorer, ScoreOptions } from '../sco
 import { RewardError, type RewardFault } from './batch.ts';
 import { defaultTimeLimitMs, programRules, type RewardFunctionOptions, tooLate } from './function.ts';
 
-/** A reward module that runs in its own thread, until it is disposed. */
+/** A reward module, running in its own thread until it is disposed. */
 export interface RewardModule extends RewardScorer, Disposable {
   dispose(): void;
 }
 
-/** What messages call it. */
+/** The name used in messages. */
 const word = 'reward module';
 
 /** Loads a TypeScript or JavaScript module whose default export is a reward function. */

@@ -3,8 +3,8 @@
  *
  *     tolerant(await loadRewardModule('./my-reward.ts'), { value: 0, onFailure: (error) => warnings.push(error.message) });
  *
- * A batch that fails as a whole (time limit, thread ended) is not retried sample by sample, so that a hang costs one
- * time limit. A function that breaks its contract (too few numbers, strings for numbers) still stops the run.
+ * A batch that fails as a whole (time limit, thread ended) is not retried sample by sample, so a hang costs only one
+ * time limit. A function that breaks its contract (too few numbers, strings instead of numbers) still stops the run.
  */
 import { call, checkArguments, finite } from '../../arguments.ts';
 import { messageOf } from '../../threads/messages.ts';
@@ -18,18 +18,18 @@ import {
 } from '../scorer.ts';
 import { RewardError } from './batch.ts';
 
-/** The reward of a failing sample, and who is told of failures. */
+/** The reward of a failing sample, and a callback for failures. */
 export interface ToleranceOptions {
-  /** What a failing sample gets; 0 unless given. */
+  /** The reward of a failing sample; default 0. */
   value?: number;
   /**
-   * Called for the first failures, and again each time their number has doubled: a reward that fails on every sample of
-   * a long run is reported in a dozen lines.
+   * Called for the first failures, then each time their number has doubled. A reward that fails on every sample of a
+   * long run is thus reported in about a dozen lines.
    */
   onFailure?: (error: RewardError) => void;
 }
 
-/** A scorer that gives samples on which another scorer fails a fixed reward. */
+/** Wraps a scorer: samples on which it fails get a fixed reward. */
 export function tolerant(scorer: RewardScorer, { value = 0, onFailure }: ToleranceOptions = {}): RewardScorer {
   checkArguments('tolerant', { scorer, value, onFailure }, { scorer: anyScorer, value: finite, onFailure: call }, [
     'scorer',

@@ -1,17 +1,17 @@
-/** Who plays the episodes of a config: of its environments, or of its agents. */
+/** The player of a config's episodes, for environments or for agents. */
 import type { Tokenizer } from '../../text/index.ts';
 import type { RolloutPlayer } from '../drawing.ts';
 import { type EpisodesConfig, episodePlayer } from '../episodes/player.ts';
 import { AgentPlayer } from './player.ts';
 
-/** The options of a run's episodes; names as in configs. */
+/** The options of a run's episodes, named as in configs. */
 export interface PlayingConfig extends EpisodesConfig {
   agent?: string;
   toolTimeout: number;
   promptMaxLength: number;
 }
 
-/** The player of a config; undefined where it has neither environments nor agents. */
+/** The player of a config. undefined without environments and agents. */
 export function configuredPlayer(
   config: PlayingConfig,
   tokenizer: Tokenizer,

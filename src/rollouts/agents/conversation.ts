@@ -1,6 +1,7 @@
 /**
- * The conversations of an agent's episode as token sequences. A call that repeats a conversation word for word and adds to it goes on
- * behind the sampled ids; any other call begins a sequence of its own. Nothing that the policy wrote is tokenised again to be trained on.
+ * The conversations of an agent's episode as token sequences. A call that repeats an earlier conversation word for word
+ * and adds messages continues it after the sampled ids. Any other call starts a new sequence. The policy's own text is
+ * never tokenised again for training.
  */
 import { UserError } from '../../errors.ts';
 import type { SampledResponse } from '../../models/index.ts';
@@ -9,37 +10,37 @@ import { templateMessage } from '../../serve/requests.ts';
 import type { ToolCall } from '../../serve/tools.ts';
 import { ChatFormat, type FormatOptions, type Message, NextTurn, type Tokenizer } from '../../text/index.ts';
 
-/** One token sequence: a prompt, and answers with what was said between. */
+/** One token sequence: a prompt, then the policy's answers with the messages between them. */
 export interface Conversation {
-  /** From 1, in the order of their first calls. */
+  /** Counted from 1, in the order of first calls. */
   number: number;
   /** The messages of its first call. */
   begin: readonly Message[];
-  /** What a call has to begin with to go on with it; undefined while its answer is awaited. */
+  /** The messages that a call must begin with to continue it. undefined while an answer is pending. */
   said: string[] | undefined;
-  /** The tools and the template's variables, which its prompt was written with. */
+  /** The tools and template variables with which its prompt was rendered. */
   setting: string;
   ids: number[];
-  /** Tokens of its first call. */
+  /** Number of tokens in its first call. */
   promptLength: number;
   spans: number[];
   logprobs: number[];
   cutMass: number[];
 }
 
-/** What a call makes of the conversations: the ids to answer, and which messages are new. */
+/** A call matched against the conversations: the ids to answer, and the new messages. */
 export interface Prompted {
-  /** The conversation that it goes on with; undefined for a new one. */
+  /** The conversation that the call continues. undefined for a new one. */
   conversation: Conversation | undefined;
   /** All ids that the policy reads. */
   ids: number[];
   asked: Message[];
-  /** All its messages, as they are compared. */
+  /** All messages of the call, in canonical form for comparison. */
   written: string[];
   setting: string;
 }
 
-/** Writes calls as tokens. */
+/** Converts calls to tokens. */
 export class CallWriter {
   readonly #tokenizer: Tokenizer;
   readonly #format: ChatFormat;
@@ -53,12 +54,15 @@ export class CallWriter {
     this.#options = { format: options.format, templateVariables: options.templateVariables };
   }
 
-  /** Whether prompts are written by a chat template, which may know tools. */
+  /** Whether prompts are rendered with a chat template, which may support tools. */
   get isChat(): boolean {
     return this.#format.chat;
   }
 
-  /** `check` is given the text of a new conversation before it is tokenised: its tools and its thinking may be long too. */
+  /**
+   * `check` gets the text of a new conversation before it is tokenised, because its tools and its thinking may be long
+   * too.
+   */
   prompted(
     request: ChatRequest,
     tools: ChatRequest['tools'],
@@ -84,7 +88,7 @@ export class CallWriter {
     return { conversation: undefined, ids, asked: messages, written, setting };
   }
 
-  /** What stands between two answers; undefined where the chat template cannot go on behind one. */
+  /** The ids between two answers. undefined if the chat template cannot continue after an answer. */
   #between(
     { begin, ids }: Conversation,
     told: readonly Message[],
@@ -98,7 +102,7 @@ export class CallWriter {
     }
   }
 
-  /** The template's variables of a call are those of all its conversation: one that leaves thinking out does so in every turn. */
+  /** The call's template variables hold for its whole conversation: one that hides thinking hides it in every turn. */
   #nextTurnOf(more: ChatRequest['chat_template_kwargs']): NextTurn {
     if (more === undefined) return this.#nextTurn;
     const options = { ...this.#options, templateVariables: { ...this.#options.templateVariables, ...more } };
@@ -114,7 +118,7 @@ export class CallWriter {
   }
 }
 
-/** Appends an answer, and what the client now has of it. */
+/** Appends an answer, and records the messages that the client now has. */
 export function answered(
   conversation: Conversation,
   { written, ids }: Prompted,
@@ -133,13 +137,13 @@ const isPrefix = (said: readonly string[] | undefined, written: readonly string[
 
 type AskedMessage = ChatRequest['messages'][number];
 
-/** A message as text that is equal for equal messages: a client may leave empty fields out, or put fields in another order. */
+/** A message as text that is equal for equal messages. Clients may omit empty fields or reorder fields. */
 function canonical({ role, content, tool_calls: calls = [], name, tool_call_id: id, ...rest }: AskedMessage): string {
   const called = calls.map(({ id: own, function: { name: asked, arguments: given } }) => [own, asked, jsonOf(given)]);
   return JSON.stringify([role, content ?? '', called, name ?? '', id ?? '', rest.reasoning_content ?? '']);
 }
 
-/** Arguments of a call without the white space that a client may change. */
+/** The parsed arguments of a call, because clients may change the white space. */
 function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -1,4 +1,4 @@
-/** What agents' clients are told by the address that they call, and who is refused there. */
+/** What the endpoint replies to agents' clients, and whom it refuses. */
 import { request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Answer, CallEndpoint } from './endpoint.ts';
@@ -7,7 +7,7 @@ const answer: Answer = { number: 1, text: 'yes', calls: [], finish: 'stop', prom
 let endpoint: CallEndpoint;
 let base = '';
 let taken = 0;
-/** What a call waits for. */
+/** Calls wait for this promise. */
 let gate = Promise.resolve();
 beforeAll(async () => {
   endpoint = await CallEndpoint.open({ signMs: 20 });
@@ -30,7 +30,7 @@ describe('a client', () => {
   it.each([false, true])('that waits long is given signs of life (stream: %s)', async (stream) => {
     const { promise, resolve } = Promise.withResolvers<void>();
     gate = promise;
-    // Headers come before the answer: this is what clients bound in time.
+    // Headers are sent before the answer, because clients limit the time until headers.
     const response = await ask({ stream });
     expect(response.status).toBe(200);
     setTimeout(resolve, 60);

@@ -1,6 +1,6 @@
 /**
- * The address that agents call: OpenAI's chat completions on 127.0.0.1, while episodes are played. Each episode has a path of its
- * own, so that any client with a base URL will do.
+ * The endpoint that agents call: OpenAI's chat completions on 127.0.0.1, served while episodes are played. Each episode
+ * has its own path, so any client that takes a base URL works.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -20,12 +20,12 @@ import {
 import { type ChatRequest, chatRequest, parsed } from '../../serve/protocol.ts';
 import type { ToolCall } from '../../serve/tools.ts';
 
-/** The name under which the policy is called. */
+/** The model name under which agents call the policy. */
 export const policyName = 'policy';
 
-/** An answer of the policy to a call. */
+/** The policy's answer to a call. */
 export interface Answer {
-  /** The number of the call in its episode. */
+  /** The call's number in its episode. */
   number: number;
   text: string;
   calls: readonly ToolCall[];
@@ -34,10 +34,10 @@ export interface Answer {
   responseTokens: number;
 }
 
-/** Takes the calls of an episode. */
+/** Handles the calls of an episode. */
 export type TakeCall = (request: ChatRequest) => Promise<Answer>;
 
-/** Serves the episodes that are being played. */
+/** Serves the episodes in progress. */
 export class CallEndpoint {
   readonly apiKey = randomUUID();
   readonly #episodes = new Map<string, TakeCall>();
@@ -46,7 +46,7 @@ export class CallEndpoint {
   #guard: GuardOptions = { hosts: new Set() };
   #port = 0;
 
-  /** `signMs`: how often a client that waits is given a sign of life. */
+  /** `signMs`: the interval at which a waiting client gets a keep-alive byte. */
   static async open({ signMs = 15_000 } = {}): Promise<CallEndpoint> {
     const endpoint = new CallEndpoint(signMs);
     await endpoint.#listen();
@@ -55,9 +55,9 @@ export class CallEndpoint {
 
   private constructor(signMs: number) {
     this.#signMs = signMs;
-    // A call waits until all episodes of a turn have made theirs: no time limit of the server's.
+    // A call waits until every episode of the turn has made its own, so the server sets no time limit.
     this.#server = createServer({ requestTimeout: 0, keepAliveTimeout: 75_000 }, (request, response) => {
-      response.on('error', () => {}); // the client has gone
+      response.on('error', () => {}); // the client has disconnected
       this.#handle(request, response).catch((error: unknown) => {
         const told = toApiError(error);
         if (!response.headersSent) sendJson(response, told.status, told.body, told.headers);
@@ -77,7 +77,7 @@ export class CallEndpoint {
     });
   }
 
-  /** The base URL of an episode. */
+  /** Registers an episode, and returns its base URL. */
   add(take: TakeCall): string {
     const name = `${this.#episodes.size + 1}`;
     this.#episodes.set(name, take);
@@ -115,8 +115,9 @@ export class CallEndpoint {
   }
 
   /**
-   * A turn may take longer than clients wait for a sign of life: Node's fetch gives up after 5 minutes, and OpenAI's client then makes the
-   * call once more, which would be a further one of the episode. White space before JSON means nothing, nor do comments of a stream.
+   * A turn may take longer than a client waits without data. Node's fetch gives up after 5 minutes, and OpenAI's client
+   * then repeats the call, which would count as another call of the episode. White space before JSON and comments in an
+   * event stream have no meaning, so they keep the connection alive.
    */
   #keptAlive(response: ServerResponse, asked: ChatRequest): () => void {
     const timer = setInterval(() => {
@@ -131,7 +132,7 @@ export class CallEndpoint {
   }
 }
 
-/** What would make an answer that the policy did not draw by itself is not offered while it is trained. */
+/** Refuses options that would force text the policy did not sample freely. */
 function checkAsked({ n, tool_choice: choice, response_format: format, logprobs }: ChatRequest): void {
   const refused = (param: string, why: string) => new ApiError(400, why, { param, code: 'unsupported_parameter' });
   if ((n ?? 1) !== 1) throw refused('n', 'A call of an agent gets one answer (n: 1): make several calls.');
@@ -167,7 +168,7 @@ function completionOf(answer: Answer) {
 const headersOf = ({ stream }: ChatRequest) =>
   stream ? eventHeaders : { ...plainHeaders, 'Content-Type': 'application/json' };
 
-/** The whole answer as a stream: a turn is sampled for all episodes together, and sent when it is there. */
+/** The whole answer as one stream: a turn is sampled for all episodes together and sent when complete. */
 function streamOf(answer: Answer, { stream_options: options }: ChatRequest): string {
   const { text, calls, finish } = answer;
   const head = { ...headOf(answer), object: 'chat.completion.chunk' };

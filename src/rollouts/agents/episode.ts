@@ -1,6 +1,6 @@
 /**
- * An agent's episode while it runs. Its calls wait here until the turn is sampled; what was answered is kept token by token. An agent that
- * has to run again, because another one ended their thread, is given the same answers again.
+ * An agent's episode in progress. Its calls wait here until the turn is sampled, and answers are stored token by token.
+ * An agent that must run again, because another one ended their shared thread, gets the same answers again.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -34,28 +34,28 @@ import {
 import { answered, type CallWriter, type Conversation, type Prompted } from './conversation.ts';
 import { type Answer, policyName } from './endpoint.ts';
 
-/** How often a run is made whose thread ends each time, and no other run is to blame. */
+/** The number of attempts at a run whose thread keeps ending without another run being to blame. */
 const mostTries = 4;
 
-/** What all episodes have in common. */
+/** The settings that all episodes share. */
 export interface AgentRules {
   tokenizer: Tokenizer;
   writer: CallWriter;
-  /** Calls in an episode at most. */
+  /** The most calls in an episode. */
   maxTurns: number;
-  /** Tokens of a conversation behind its first messages at most. */
+  /** The most tokens of a conversation after its first messages. */
   maxNewTokens: number;
-  /** Tokens of a conversation's first messages at most. */
+  /** The most tokens of a conversation's first messages. */
   maxPromptTokens: number;
-  /** How long an agent may take until it makes its next call, or ends. */
+  /** The longest time that an agent may take before its next call or its end. */
   timeLimitMs: number;
   onError: 'stop' | 'score';
   onFailure?: (error: Error) => void;
-  /** Called where an episode waits, or is over. */
+  /** Called when an episode waits for an answer or is over. */
   onChange(): void;
 }
 
-/** Which episode it is: the number of its prompt, and its own in the group. */
+/** Identifies an episode: the number of its prompt, and its index in the group. */
 export interface AgentPlace {
   prompt: PolicyPrompt;
   group: number;
@@ -63,14 +63,14 @@ export interface AgentPlace {
   seed: number;
 }
 
-/** A call that waits to be answered. */
+/** A call waiting for its answer. */
 export interface WaitingCall {
   request: GenerationRequest;
-  /** Gives the policy's answer to the agent. */
+  /** Passes the policy's answer to the agent. */
   answer(response: SampledResponse): void;
 }
 
-/** A call by the hash of its request: its text repeats all that was said before. */
+/** A call, stored by the hash of its request because the text repeats the whole conversation. */
 interface KnownCall {
   asked: string;
   answer: Promise<Answer>;
@@ -83,14 +83,14 @@ export class AgentEpisode {
   readonly #rule: Omit<GenerationRequest, 'prompt' | 'maxNewTokens'>;
   readonly #conversations: Conversation[] = [];
   readonly #turns: EpisodeTurn[] = [];
-  /** All calls so far with their answers and refusals, for an agent that has to run again. */
+  /** All calls so far with their answers or refusals, in case the agent has to run again. */
   readonly #calls: KnownCall[] = [];
-  /** Those that the current run has not made again. */
+  /** The calls that the current run has not repeated yet. */
   #left: KnownCall[] = [];
-  /** Calls that were not refused. */
+  /** Number of calls that were not refused. */
   #entered = 0;
   #queued: WaitingCall[] = [];
-  /** Calls that have no answer yet. */
+  /** Number of calls without an answer yet. */
   #open = 0;
   #watch: NodeJS.Timeout | undefined;
   readonly #stop = new AbortController();
@@ -114,7 +114,7 @@ export class AgentEpisode {
     return this.#end !== undefined;
   }
 
-  /** Whether nothing happens until one of its calls is answered. */
+  /** Whether it is waiting for an answer. */
   get isWaiting(): boolean {
     return this.#queued.length > 0;
   }
@@ -123,12 +123,12 @@ export class AgentEpisode {
     return this.#turns.length;
   }
 
-  /** The calls that wait, which the caller now answers. */
+  /** Removes and returns the waiting calls, for the caller to answer. */
   take(): WaitingCall[] {
     return this.#queued.splice(0);
   }
 
-  /** Runs the agent to its end. Rejects where the run of the trainer has to stop. */
+  /** Runs the agent to its end. Rejects if the training run has to stop. */
   async run(address: { baseURL: string; apiKey: string }, signal: AbortSignal): Promise<void> {
     const { environment: agent, seed, difficulty, key } = this.#problem;
     const both = AbortSignal.any([signal, this.#stop.signal]);
@@ -159,19 +159,19 @@ export class AgentEpisode {
         return await agent.run(episode);
       } catch (error) {
         const isEnded = error instanceof ThreadEnded;
-        // As often as there are others that end it, each of which fails by it.
+        // Unlimited retries, because another run ended the thread, and that run fails for it.
         if ((isEnded && error.isBlamed) || (error instanceof AgentThreadLost && this.#open > 0)) continue;
         if (!isEnded) throw error;
         if (tries++ >= mostTries) throw error.cause;
       }
   }
 
-  /** A call of the agent; rejects with an ApiError where it cannot be answered. */
+  /** Handles a call of the agent. Rejects with an ApiError if it cannot be answered. */
   call = (request: ChatRequest): Promise<Answer> => {
     if (this.isOver || this.#stop.signal.aborted)
       return Promise.reject(new ApiError(400, 'The episode is over.', { code: 'episode_over' }));
     const asked = createHash('sha256').update(JSON.stringify(request)).digest('base64');
-    // Calls that are made at the same time may arrive in another order.
+    // Concurrent calls may arrive in another order.
     const known = this.#left.findIndex((each) => each.asked === asked);
     if (known >= 0) return (this.#left.splice(known, 1)[0] as KnownCall).answer;
     if (this.#left.length > 0) {
@@ -183,7 +183,7 @@ export class AgentEpisode {
       return Promise.reject(new ApiError(400, error.message));
     }
     const answer = this.#answerTo(request);
-    answer.catch(() => {}); // nobody may wait any more
+    answer.catch(() => {}); // the caller may have gone
     this.#calls.push({ asked, answer });
     return answer;
   };
@@ -211,7 +211,8 @@ export class AgentEpisode {
         `${what} more tokens than a whole conversation may have: ${most} (--prompt-max-length and --max-new-tokens).`,
         'context_length_exceeded',
       );
-    // What is far too long is neither rendered nor tokenised: all episodes would wait for it. A message has a token at least.
+    // Refuses a call that is far too long before rendering or tokenising it, which would delay all episodes. Every
+    // message has at least one token.
     if (request.messages.length > most) throw tooLong(`${request.messages.length} messages have`);
     if (request.messages.some(({ content = '' }) => isFarLonger(tokenizer, content, most)))
       throw tooLong('A message has');
@@ -289,7 +290,7 @@ export class AgentEpisode {
     const { ids, finish } = response;
     const whole = writtenText(tokenizer, response, tools !== undefined);
     const { text, calls } = tools?.parse(whole) ?? { text: whole, calls: [] };
-    // A name of their own would be another one when the run is resumed.
+    // The ids must be reproducible: random ones would differ in a resumed run.
     const named = calls.map((each, i) => ({ ...each, id: `call${String(number).padStart(4, '0')}${i}` }));
     answered(conversation, prompted, response, { text, calls: named });
     this.#wasCut ||= isCut;
@@ -301,7 +302,7 @@ export class AgentEpisode {
     };
   }
 
-  /** The format of tool calls, where tools may be called. */
+  /** The format of tool calls, if the call allows tools. */
   #toolsOf({ tools, tool_choice: choice }: ChatRequest): ToolFormat | undefined {
     if (choice === 'none' || (tools ?? []).length === 0) return undefined;
     const { tokenizer, writer } = this.#rules;
@@ -316,7 +317,7 @@ export class AgentEpisode {
     return new ApiError(400, message, { code });
   }
 
-  /** Bounds the time in which the agent itself is busy: none of its calls waits for an answer. */
+  /** Limits the time in which the agent itself is busy, with no call waiting for an answer. */
   #watchTime(): void {
     clearTimeout(this.#watch);
     if (this.#open > 0 || this.isOver) return;
@@ -329,7 +330,10 @@ export class AgentEpisode {
     this.#watch = setTimeout(() => this.#stop.abort(late), timerMs(timeLimitMs));
   }
 
-  /** A failure ends the episode, where that is asked for, or where a call was refused. An agent that breaks its contract stops the run. */
+  /**
+   * A failure ends the episode if --on-reward-error says so, or if a call was refused. An agent that breaks its
+   * contract stops the run.
+   */
   #fail(error: unknown, signal: AbortSignal): void {
     signal.throwIfAborted();
     const { onError, onFailure } = this.#rules;
@@ -355,7 +359,7 @@ export class AgentEpisode {
       ...(agent.judged !== undefined && { judged: agent.judged }),
     };
     const own = this.#conversations.filter(({ spans }) => spans.length > 0);
-    // A model reads one token at least.
+    // A model must read at least one token.
     const nothing = [Math.max(0, this.#rules.tokenizer.eosIds[0] ?? 0)];
     const ids = own.length === 0 ? nothing : own.flatMap((each) => each.ids);
     let at = 0;
@@ -384,7 +388,10 @@ export class AgentEpisode {
   }
 }
 
-/** The answer's text, cut before a stop text. Where tools may be called it has special tokens, with which some families open a call. */
+/**
+ * The answer's text, cut before a stop string. If tools are allowed it keeps special tokens, because some families open
+ * a tool call with them.
+ */
 function writtenText(tokenizer: Tokenizer, { ids, text, finish }: SampledResponse, hasTools: boolean): string {
   const { eosIds } = tokenizer;
   const isCutByText = finish === 'stop' && !eosIds.includes(ids.at(-1) ?? -1);

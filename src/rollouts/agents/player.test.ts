@@ -1,4 +1,4 @@
-/** Calls of agents as token sequences: which go on with a conversation, which begin one, and what is refused. */
+/** Agents' calls as token sequences: which calls continue a conversation, which start one, and which are refused. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** Says these texts in turn. */
+/** A sampler that says these texts in turn. */
 function saying(texts: readonly string[], by: Tokenizer = tokenizer) {
   const requests: GenerationRequest[] = [];
   const sampler: RolloutSampler = {
@@ -64,7 +64,7 @@ const agentOf = (run: Agent<string>['run'], more: Partial<Agent<string>> = {}) =
 
 const user = (content: string): Said => ({ role: 'user', content });
 
-/** The sequences of a rollout, and the policy's own parts of each. */
+/** The sequences of a rollout, and the policy's own parts in each. */
 function sequencesOf({ ids, starts = [], spans = [] }: Rollout) {
   return Array.from(starts, (start, i) => {
     const end = starts[i + 1] ?? ids.length;
@@ -82,11 +82,11 @@ describe('calls', () => {
     const agent = agentOf(async (asked) => {
       const start = [{ role: 'system', content: 'good' }, user(asked.problem)];
       const a = await callPolicy(asked, start);
-      // Whatever a client adds and leaves out, it is the same conversation.
+      // Fields that a client adds or omits do not start a new conversation.
       const first = [...start, { role: 'assistant', content: a.content, refusal: null } as Said];
       const b = await callPolicy(asked, [...first, user('no')], { temperature: 0.1 });
       await callPolicy(asked, [user('blue')]);
-      // The answer was edited.
+      // The client edited the answer.
       await callPolicy(asked, [...start, { role: 'assistant', content: `${a.content}!` }, user('no')]);
       const second = [...first, user('no'), { role: 'assistant', content: b.content }];
       finishes.push((await callPolicy(asked, [...second, user('3')], { max_tokens: 1 })).finish);
@@ -99,7 +99,7 @@ describe('calls', () => {
     const said = (text: string) => [...tokenizer.encode(text), eos];
     expect(main?.own).toEqual([said('yes'), said('good 7'), tokenizer.encode('good').slice(0, 1)]);
     expect([other?.own, edited?.own]).toEqual([[said('bad')], [said('red')]]);
-    // Each call reads all that stands before its answer, and nothing else.
+    // Each call reads exactly what precedes its answer.
     const prompts = requests.map(({ prompt }) => Array.from(prompt));
     expect(main?.ids).toEqual([...(prompts[4] ?? []), ...(main?.own[2] ?? [])]);
     expect(prompts[1]).toEqual(main?.ids.slice(0, prompts[1]?.length));
@@ -113,7 +113,7 @@ describe('calls', () => {
     expect(rollout.response).toMatch(
       /^system: good\nuser: red \d+\nassistant: yes\nuser: no\nassistant: good 7\nconversation: 2/,
     );
-    // The same seeds say the same, whoever asks again.
+    // The same seeds give the same samples when the episode is played again.
     expect((await play(agent, saying(['yes', 'good 7', 'bad', 'red', 'good']).sampler))[0]?.ids).toEqual(rollout.ids);
   });
 
@@ -236,7 +236,7 @@ describe('an episode', () => {
     expect(await ended({}, long)).toEqual(['length', 1, false, 0]);
     const file = counter(() => 'a line '.repeat(1e6));
     expect(await ended({}, file)).toEqual(['length', 1, false, 0]);
-    // What is far too long is not tokenised, wherever it stands.
+    // Messages far too long are not tokenised, in whichever field the text is.
     const thinks = { role: 'assistant', content: 'a', reasoning_content: 'a line '.repeat(1e6) };
     const tools = [{ type: 'function', function: { name: 'f', description: 'a line '.repeat(1e6) } }];
     const refusalOf = async (messages: Said[], more: object = {}) => {
@@ -257,7 +257,7 @@ describe('an episode', () => {
     expect(await refusalOf(Array(20_000).fill(user('a')))).toEqual(refused('20000 messages have'));
     expect(await refusalOf([user('a')], { tools })).toEqual(refused('What the call brings has'));
     expect(await refusalOf([user('a'), thinks as Said, user('b')])).toEqual(refused('What the call brings has'));
-    // What an agent makes of a refusal is its result.
+    // An agent that handles a refusal returns its own result.
     const content = agentOf(async (asked) => {
       await callPolicy(asked, [user('a')]);
       const refused = await callPolicy(asked, [user('b')]).catch((error: Error) => error.message);
@@ -309,7 +309,7 @@ describe('a module', () => {
   };
 
   it('plays in a thread of its own; episodes whose thread another one ended are played again with the same answers', async () => {
-    // The others wait for their second answer meanwhile: they are not to blame.
+    // The others are waiting for their second answer meanwhile, so they are not to blame.
     const path = file(
       'exits',
       `const mine = runs++;
@@ -371,7 +371,8 @@ describe('a module', () => {
       );
       const failures: string[] = [];
       const rollouts = await play(path, saying(['yes', 'good 7']).sampler, {
-        // A thread in an endless loop is ended a second later: the others have to be in time then, as they have to on a busy machine.
+        // A thread in an endless loop is ended a second later. The others need enough time after that, even on a busy
+        // machine.
         ...{ groupSize: 3, timeLimitMs: 1500, onError: 'score', onFailure: (error) => failures.push(error.message) },
       });
       expect(failures).toEqual([expect.stringMatching(/took longer than [\d.]+ s without a call to the policy/)]);

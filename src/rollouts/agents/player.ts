@@ -1,6 +1,6 @@
 /**
- * Plays the episodes of agents: each makes its calls when it likes, and a turn is sampled when every episode waits for an answer or is
- * over. What is sampled together so never depends on how long agents took.
+ * Plays the episodes of agents. Each makes its calls at its own pace, and a turn is sampled when every episode is
+ * waiting for an answer or over. Batches therefore never depend on how long agents take.
  *
  *     const player = new AgentPlayer(tokenizer, { maxTurns: 8, onError: 'stop', timeLimitMs: 60_000, maxPromptTokens: 1024 });
  *     const rollouts = await player.play(sampler, prompts, { groupSize: 8, maxNewTokens: 256, temperature: 1, seeds });
@@ -89,7 +89,7 @@ export class AgentPlayer implements RolloutPlayer {
   }
 }
 
-/** Wakes whoever waits for a condition, when something has changed. */
+/** Wakes a waiter, which checks its condition, after each change. */
 class Changes {
   #next = Promise.withResolvers<void>();
 

@@ -1,6 +1,7 @@
 /**
- * An episode while it is played. It is one token sequence that only grows: what the policy wrote keeps its sampled ids, and what
- * the environment says is appended behind it. Which tokens are the policy's own is kept in `spans`; the losses see no others.
+ * An episode in progress: one token sequence that only grows. The policy's text keeps its sampled ids, and the
+ * environment's observations are appended. `spans` records which tokens are the policy's own, and the losses cover only
+ * those.
  */
 import { EnvironmentError, type OpenEpisode } from '../../environments/index.ts';
 import { type Problem, playProblem } from '../../environments/recipe.ts';
@@ -19,22 +20,22 @@ import {
   transcriptOf,
 } from '../rollout.ts';
 
-/** Letters that are kept of what the policy no longer reads: a whole file in every episode would fill memory and disk. */
+/** The longest observation stored after the last turn: whole files in every episode would fill memory and disk. */
 const mostUnread = 10_000;
 
-/** What all episodes have in common. */
+/** The settings that all episodes share. */
 export interface EpisodeRules {
   tokenizer: Pick<Tokenizer, 'decode' | 'encode'>;
   nextTurn: NextTurn;
   maxTurns: number;
-  /** Tokens behind the prompt at most: the policy's, and those that it is told. */
+  /** The most tokens after the prompt, counting answers and observations. */
   maxNewTokens: number;
-  /** What a failing environment does: stop the run, or end the episode with what it has earned so far. */
+  /** When an environment fails: stop the run, or end the episode with the reward earned so far. */
   onError: 'stop' | 'score';
   onFailure?: (error: Error) => void;
 }
 
-/** Which episode it is: the number of its prompt, and its own in the group. */
+/** Identifies an episode: the number of its prompt, and its index in the group. */
 export interface EpisodePlace {
   prompt: PolicyPrompt;
   group: number;
@@ -66,7 +67,7 @@ export class PlayedEpisode {
     this.#ids = Array.from(ids);
     this.#parts = Object.fromEntries(problem.environment.parts.map((name) => [name, 0]));
     this.#opened = playProblem(problem, signal);
-    this.#opened.catch(() => {}); // told where it is first needed
+    this.#opened.catch(() => {}); // reported at first use
   }
 
   /** The number of its prompt. */
@@ -89,7 +90,7 @@ export class PlayedEpisode {
     return this.#rules.maxNewTokens - (this.#ids.length - this.#place.prompt.ids.length);
   }
 
-  /** Takes an answer of the policy and tells the environment. */
+  /** Records an answer of the policy and passes it to the environment. */
   async take({ ids, logprobs, cutMass, finish }: SampledResponse, signal: AbortSignal): Promise<void> {
     const start = this.#ids.length;
     for (const id of ids) this.#ids.push(id);
@@ -114,7 +115,7 @@ export class PlayedEpisode {
     }
   }
 
-  /** Appends what the policy is told, unless the episode ends here. */
+  /** Appends the observation. Returns the reason if the episode ends here. */
   #goesOn(told: readonly Message[], last: number): EpisodeEnd | undefined {
     if (this.#turns.length >= this.#rules.maxTurns) return 'turns';
     const { nextTurn, tokenizer } = this.#rules;
@@ -125,7 +126,10 @@ export class PlayedEpisode {
     return undefined;
   }
 
-  /** A step that failed ends the episode, where that is asked for. An environment that breaks its contract always stops the run. */
+  /**
+   * A failed step ends the episode if --on-reward-error says so. An environment that breaks its contract always stops
+   * the run.
+   */
   #fail(error: unknown, signal: AbortSignal): void {
     signal.throwIfAborted();
     const { onError, onFailure } = this.#rules;
@@ -134,7 +138,7 @@ export class PlayedEpisode {
     this.#end = 'error';
   }
 
-  /** Frees what the environment holds. `quiet`: the run has failed already. */
+  /** Frees what the environment holds. `quiet`: the run has already failed. */
   async close({ quiet }: { quiet: boolean }): Promise<void> {
     const episode = await this.#opened.catch(() => undefined);
     try {

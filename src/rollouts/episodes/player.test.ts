@@ -1,4 +1,7 @@
-/** Episodes token by token: what the policy wrote stays as it was sampled, what it is told stands between, and each ends for a reason. */
+/**
+ * Episodes token by token: answers keep their sampled ids, observations stand between them, and each episode ends for a
+ * known reason.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -34,7 +37,7 @@ afterAll(() => {
   rmSync(folder, { recursive: true });
 });
 
-/** Says these texts, whatever it is asked; `cut` ones as if there had been no room for more. */
+/** A sampler that says these texts, whatever the prompt. Those in `cut` end as if at the token limit. */
 function saying(texts: readonly string[], cut: readonly string[] = []) {
   const requests: GenerationRequest[] = [];
   const sampler: RolloutSampler = {
@@ -74,10 +77,10 @@ async function play(environments: EnvironmentRecipe, sampler: RolloutSampler, as
 
 let made = 0;
 
-/** Ends after three answers, unless it is told to do something else. */
+/** Ends after three answers unless overridden. */
 const echo = (more: Partial<Environment> = {}, log: string[] = []) =>
   defineEnvironment({
-    name: `echo_${++made}`, // a problem's random numbers depend on it
+    name: `echo_${++made}`, // the name seeds a problem's random numbers
     start: ({ random }) => ({
       messages: `red ${random.int(0, 1e6)}`,
       step: (response, { turn }) => {
@@ -101,7 +104,7 @@ describe('an episode', () => {
     const prompt = Array.from(episode.prompt.ids);
     const parts = [prompt, said('yes'), told('yes'), said('good 7'), told('good 7'), said('bad')];
     expect(Array.from(episode.ids)).toEqual(parts.flat());
-    // Each turn was asked for behind all that came before.
+    // Each turn's prompt is everything that came before.
     expect(requests.map(({ prompt: asked }) => Array.from(asked))).toEqual(
       [1, 3, 5].map((length) => parts.slice(0, length).flat()),
     );
@@ -118,7 +121,7 @@ describe('an episode', () => {
     expect(episode.episode?.turns.map(({ tokens, reward }) => [tokens, reward])).toEqual(
       [1, 3, 5].map((at, i) => [parts[at]?.length, i + 1]),
     );
-    // Its problem was begun twice before, to see how it begins.
+    // Its problem was started twice before, to read its first observation.
     expect(log).toEqual(['end', 'end', '1 yes', '2 good 7', '3 bad', 'end']);
   });
 
@@ -129,14 +132,14 @@ describe('an episode', () => {
       const [episode] = (await play(echo({}, log), saying(['yes', 'good 7', 'bad'], cut).sampler, asked)) as [Rollout];
       const { end, turns } = episode.episode ?? {};
       expect(log.at(-1)).toBe('end');
-      // Nothing stands behind the policy's last token: it would be computed for nobody.
+      // Nothing follows the policy's last token, because nothing would use it.
       expect(Array.from(episode.spans ?? []).at(-1)).toBe(episode.ids.length);
       return [end, turns?.length, episode.ended, episode.score];
     };
     expect(await ended({ maxTurns: 2 })).toEqual(['turns', 2, true, 3]);
     expect(await ended({ maxNewTokens: 20 })).toEqual(['length', 1, false, 1]);
     expect(await ended({}, ['good 7'])).toEqual(['length', 2, false, 3]);
-    // What was cut off may still have solved it.
+    // An answer that was cut off may still solve the problem.
     expect(await ended({}, ['bad'])).toEqual(['done', 3, false, 6]);
   });
 
@@ -172,7 +175,7 @@ describe('an episode', () => {
     const [episode] = (await play(failing(), saying(['yes']).sampler, { onError: 'score', onFailure })) as [Rollout];
     expect(episode).toMatchObject({ score: 0.5, ended: true, episode: { end: 'error' } });
     expect(failures).toEqual([expect.stringContaining('no answer today')]);
-    // What breaks the contract is a mistake in the environment, not in an episode.
+    // Breaking the contract is a fault in the environment, not in an episode.
     const broken = echo({
       start: ({ random }) => ({ messages: `red ${random.int(0, 1e6)}`, step: () => 'well' as never }),
     });
@@ -215,11 +218,11 @@ it('samples many at a time, with the log-probs of a whole forward pass and the t
     expect(logprobs[i]).toHaveLength(responseIds.length);
     for (const [t, lp] of lpOld.entries()) expect(Math.abs(lp - (logprobs[i]?.[t] as number))).toBeLessThan(1e-4);
   }
-  // Few slots and no prefixes: the same tokens, in another company.
+  // Few slots and no prefix reuse: the same tokens from other batches.
   using other = new Sampler(model, { tokenizer, slots: 2 });
   const again = await play(both, other, asked);
   expect(again.map(({ ids }) => Array.from(ids))).toEqual(episodes.map(({ ids }) => Array.from(ids)));
-  // What the environment saw is what was sampled.
+  // The environment saw exactly what was sampled.
   for (const { episode, parts, score } of episodes) {
     const even = episode?.turns.filter(({ response }) => isEven(response)).length;
     expect([parts.even, score]).toEqual([even, Number(even) + (parts.solved as number)]);

@@ -1,7 +1,7 @@
 /**
- * Plays many episodes at a time, turn by turn: the answers of a turn are sampled together, and an episode's environment is told as
- * soon as its own answer is there. The next turn begins when all environments have answered, so that what is sampled together never
- * depends on how long they took.
+ * Plays many episodes at a time, turn by turn. The answers of a turn are sampled together, and each environment gets
+ * its answer as soon as it is sampled. The next turn begins when all environments have replied, so batches never depend
+ * on how long they take.
  *
  *     const player = new EpisodePlayer(tokenizer, { maxTurns: 8, onError: 'stop' });
  *     const rollouts = await player.play(sampler, prompts, { groupSize: 8, maxNewTokens: 256, temperature: 1, seeds });
@@ -15,7 +15,7 @@ import { type EpisodeRules, PlayedEpisode } from './episode.ts';
 
 export interface EpisodePlayerOptions extends FormatOptions, Pick<EpisodeRules, 'maxTurns' | 'onError' | 'onFailure'> {}
 
-/** The options of a run's episodes; names as in configs. */
+/** The options of a run's episodes, named as in configs. */
 export interface EpisodesConfig {
   env?: string;
   maxTurns: number;
@@ -24,7 +24,7 @@ export interface EpisodesConfig {
   templateVariables?: FormatOptions['templateVariables'];
 }
 
-/** Plays the episodes of a config; undefined where it has no environment. */
+/** The player of a config's environments. undefined if it has none. */
 export function episodePlayer(
   { env, maxTurns, onRewardError: onError, promptFormat: format, templateVariables }: EpisodesConfig,
   tokenizer: Tokenizer,
@@ -43,7 +43,7 @@ export class EpisodePlayer implements RolloutPlayer {
     this.#tokenizer = tokenizer;
     this.#options = options;
     this.#nextTurn = new NextTurn(tokenizer, new ChatFormat(tokenizer, options));
-    // A chat template that cannot go on behind a response is refused before anything is sampled.
+    // Refuses, before sampling, a chat template that cannot continue after a response.
     if (options.maxTurns > 1)
       this.#nextTurn.ids([{ role: 'user', content: 'a' }], [{ role: 'user', content: 'b' }], tokenizer.eosIds[0] ?? -1);
   }
@@ -67,7 +67,7 @@ export class EpisodePlayer implements RolloutPlayer {
     );
     const bar = progress?.start('playing', episodes.length, 'episodes');
     const rule = samplingRule(options, this.#tokenizer);
-    /** The next turn of episodes that have said the same so far: a whole group at first, then each by itself. */
+    /** The next turn of episodes with equal histories: the whole group at first, then each episode by itself. */
     const turnOf = async (group: readonly PlayedEpisode[], request: GenerationRequest) => {
       const [sampled] = await sampler.generate([{ ...request, samples: group.length }], { signal: both });
       both.throwIfAborted();
@@ -78,7 +78,7 @@ export class EpisodePlayer implements RolloutPlayer {
       await Promise.all(group.map(take));
     };
     try {
-      // The prompt is read once for its group.
+      // A group's prompt is read once.
       const groups = Map.groupBy(episodes, ({ group }) => group);
       await Promise.all(
         [...groups].map(([group, own]) =>

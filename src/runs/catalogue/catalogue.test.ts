@@ -102,7 +102,7 @@ describe('the catalogue', () => {
     expect(listCatalogue(root, options)).toHaveLength(2000);
     const started = process.cpuUsage();
     expect(listCatalogue(root, options)).toHaveLength(2000);
-    // Read from the cache of the first listing. In processor time, which a crowded machine does not change.
+    // Measures reading from the first listing's cache. In processor time, which a busy machine does not distort.
     const { user, system } = process.cpuUsage(started);
     expect((user + system) / 1e6).toBeLessThan(5);
     writeFileSync(join(root, 'run-7', 'metrics.jsonl'), '{"step":9,"time":1,"eval/accuracy":0.75}\n');

@@ -1,6 +1,6 @@
 /**
  * All runs below a folder, newest first. Entries are cached and read again only if the run's folder has changed, so
- * that thousands of runs are listed quickly.
+ * that thousands of runs list quickly.
  *
  *     for (const run of listCatalogue('./checkpoints')) console.log(run.name, run.state, run.bytes);
  */
@@ -57,7 +57,7 @@ function isRun(folder: string, names: ReadonlySet<string>): boolean {
   return names.has('run.json') || names.has('metrics.jsonl') || isQuantised;
 }
 
-/** Folders of runs. Links are not followed, and run folders are not searched for further runs. */
+/** Finds run folders. Links are not followed, and run folders are not searched for nested runs. */
 export function findRuns(folder: string, depth = 0): string[] {
   const entries = readdirSync(folder, { withFileTypes: true });
   if (isRun(folder, new Set(entries.map(({ name }) => name)))) return [folder];
@@ -67,7 +67,7 @@ export function findRuns(folder: string, depth = 0): string[] {
     .flatMap(({ name }) => findRuns(join(folder, name), depth + 1));
 }
 
-/** Modification times of the folder and its entries; a subfolder's time also changes when something is added to it. */
+/** Modification times of the folder and its entries. A subfolder's time changes too when something is added to it. */
 function signatureOf(run: string): string {
   const parts = readdirSync(run).map((name) => {
     const found = lstatSync(join(run, name), { throwIfNoEntry: false });
@@ -83,7 +83,7 @@ function cachePath(folder: string, cache: CatalogueOptions['cache']): string | u
   return join(resolve(cache ?? join(home, 'attune', 'runs')), `${name}.json`);
 }
 
-/** A cache that cannot be written is ignored: it only costs time. */
+/** Saves the cache. Failing to write it only costs time, so errors are ignored. */
 function keep(path: string, cached: Cached): void {
   try {
     if (!existsSync(join(path, '..'))) makeFolder(resolve(path, '..'));

@@ -1,12 +1,12 @@
-/** Several runs side by side: the options that differ, and the last value of every metric. */
+/** Compares runs: the options that differ, and the last value of every metric. */
 import { join } from 'node:path';
 import { readJson } from '../json-files.ts';
 import { readMetrics } from '../metrics/metrics.ts';
 
 export interface RunComparison {
-  /** Option → its value in each run, for options that differ. */
+  /** Each differing option with its value in every run. */
   options: Record<string, unknown[]>;
-  /** Metric → its last value in each run. */
+  /** Each metric with its last value in every run. */
   metrics: Record<string, (number | undefined)[]>;
 }
 

@@ -1,4 +1,4 @@
-/** One run as a line of a list: its kind, progress and size on disk. */
+/** A run as one entry of a list: kind, progress and size on disk. */
 import { closeSync, existsSync, fstatSync, lstatSync, openSync, readdirSync, readFileSync, readSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { readJson } from '../json-files.ts';
@@ -19,7 +19,7 @@ export interface RunEntry {
   name: string;
   /** policy, reward, preference, sft, quantised, … */
   kind: string;
-  /** The model that training started from, as the config names it. */
+  /** The model that training started from, as named in the config. */
   model?: string;
   /** The base model: an adapter's base, or the original of a quantised copy. */
   base?: string;
@@ -46,7 +46,7 @@ interface Info {
   rollouts?: string;
 }
 
-/** By step; the best and the final model come last, so that the last one is what the run ended with. */
+/** Sort order: steps first, then the best and the final model, so that the last entry is the run's result. */
 function place(name: string): number {
   if (name === 'final') return Number.MAX_VALUE;
   return name === 'best_model' ? Number.MAX_SAFE_INTEGER : Number(name.split('-')[1]);
@@ -80,7 +80,7 @@ export function readEntry(path: string): RunEntry {
   };
 }
 
-/** A model's base, followed through all adapters in between. A folder that no longer exists counts as a base itself. */
+/** A model's base, followed through all adapters in between. A folder that no longer exists counts as a base. */
 function baseOf(path: string, model: string | undefined): string | undefined {
   const named = readJson<{ cwd?: string }>(join(path, 'run.json'))?.cwd ?? '.';
   let base = model ?? adapterBase(path) ?? originalOf(path);
@@ -95,13 +95,13 @@ function baseOf(path: string, model: string | undefined): string | undefined {
 const adapterBase = (folder: string) =>
   readJson<{ base_model_name_or_path?: string }>(join(folder, 'adapter_config.json'))?.base_model_name_or_path;
 
-/** A folder such as `quantized_int8` is inside the checkpoint that it was made from. */
+/** The checkpoint that contains a folder such as `quantized_int8`, from which it was made. */
 function originalOf(path: string): string | undefined {
   if (!basename(path).startsWith('quantized_')) return undefined;
   return adapterBase(dirname(path)) ?? dirname(path);
 }
 
-/** A run whose state is "running" but that no process writes to has crashed. */
+/** A run whose state is "running" has crashed if no process writes it. */
 export function liveState(entry: RunEntry): RunState {
   if (entry.state !== 'running') return entry.state;
   return lockHolder(entry.path)?.isLive ? 'running' : 'crashed';
@@ -114,7 +114,7 @@ function snapshotOf(path: string): Snapshot {
   return { name: basename(path), path, bytes: bytesBelow(path), quantised };
 }
 
-/** Bytes of the files below; links are neither counted nor followed. */
+/** Bytes of the files below. Links are neither counted nor followed. */
 export function bytesBelow(path: string): number {
   let total = 0;
   for (const entry of readdirSync(path, { withFileTypes: true })) {
@@ -131,7 +131,7 @@ const tellingMetrics = [
 ];
 const tailBytes = 64 << 10;
 
-/** The newest value of the first metric found, read from the end of the file, which may be long. */
+/** The newest value of the first metric found, read from the end of a possibly long file. */
 function lastMetric(path: string): RunEntry['metric'] {
   const lines = tail(path).split('\n').reverse();
   const rows = lines.flatMap((line) => {

@@ -1,6 +1,6 @@
 /**
- * Deletes runs and checkpoints in two stages: a plan that is shown, then its removal. Only what was shown is deleted,
- * never through a link out of the folder, never a run that is being written.
+ * Deletes runs and checkpoints in two stages: a plan to show, then its removal. Only what was shown is deleted, never
+ * through a link out of the folder, and never a run that is being written.
  *
  *     const plan = planRemoval(root, runs, { keepLast: 2 });
  *     if (typed === 'DELETE') remove(plan);
@@ -15,22 +15,22 @@ import { bytesBelow, type RunEntry, type Snapshot } from './entry.ts';
 export interface Doomed {
   path: string;
   bytes: number;
-  /** The run's folder that it belongs to. */
+  /** The folder of its run. */
   run: string;
-  /** A folder whose inode is not the one that was shown is left alone. */
+  /** The inode when the plan was shown. A folder with another inode is left alone. */
   inode: number;
-  /** When the folder was made: a new folder may get the number of a deleted one. */
+  /** When the folder was created, because a new folder may reuse a deleted one's inode. */
   born: number;
 }
 
 export interface RemovalRules {
-  /** Keeps this many of the newest step snapshots of each run, and the run itself; 0 keeps one that it needs to go on. */
+  /** Keeps the run and its newest step snapshots, this many; with 0, the one that it needs to resume, if any. */
   keepLast?: number;
-  /** Keeps best_model and the snapshot of the best step (the newest where there is none), and the run itself. */
+  /** Keeps the run, best_model, and the snapshot of the best step, or the newest if no best step is known. */
   keepBest?: boolean;
 }
 
-/** Plans to delete whole runs with their logs, or, where a rule is given, the step snapshots that it does not keep. */
+/** Plans to delete whole runs with their logs or, with rules, the step snapshots that the rules do not keep. */
 export function planRemoval(root: string, runs: readonly RunEntry[], rules: RemovalRules = {}): Doomed[] {
   const bySnapshot = rules.keepLast !== undefined || rules.keepBest === true;
   return runs.flatMap((run) => {
@@ -42,7 +42,7 @@ export function planRemoval(root: string, runs: readonly RunEntry[], rules: Remo
   });
 }
 
-/** Plans to delete one named snapshot of a run with its quantised copies. */
+/** Plans to delete one named snapshot of a run, with its quantised copies. */
 export function planSnapshot(root: string, run: RunEntry, name: string): Doomed {
   const found = run.snapshots.find((snapshot) => snapshot.name === name);
   if (found === undefined)
@@ -53,8 +53,8 @@ export function planSnapshot(root: string, run: RunEntry, name: string): Doomed 
 }
 
 /**
- * What these rules keep of a run's snapshots: the newest, the best, and never nothing. Where no best step is recorded
- * (no evaluation, or interrupted before the first), a run without its final model keeps the newest snapshot, `isSpared`.
+ * The snapshots that the rules keep: the newest and the best. If no best step is recorded (no evaluation, or
+ * interrupted before the first), a run without a final model keeps its newest snapshot, `isSpared`.
  */
 export function keptSnapshots(
   run: RunEntry,
@@ -71,7 +71,7 @@ export function keptSnapshots(
     .map((each) => ({ ...each, isSpared: each === spared }));
 }
 
-/** The best step, as the newest snapshot's state names it. */
+/** The best step, according to the newest snapshot's state. */
 function bestStep(steps: readonly Snapshot[]): number | undefined {
   for (const { path } of steps.toReversed()) {
     const state = readJson<{ best?: { step?: number } }>(join(path, 'trainer_state.json'));
@@ -81,8 +81,8 @@ function bestStep(steps: readonly Snapshot[]): number | undefined {
 }
 
 /**
- * A run's event files and its rollouts may be outside its folder. They are deleted with it if they are below the same root, in a
- * folder of its name; rollouts only where nothing else is in theirs.
+ * Event files and rollouts of a run that are outside its folder. They are deleted with it if they are below the same
+ * root, in a folder with the run's name. A rollouts folder must contain nothing else.
  */
 function elsewhere(root: string, run: RunEntry): string[] {
   const database = readJson<{ rollouts?: string }>(join(run.path, 'run.json'))?.rollouts;
@@ -115,7 +115,10 @@ const isBelow = (root: string, path: string) => {
   return way !== '' && way !== '..' && !way.startsWith(`..${sep}`);
 };
 
-/** Deletes what was planned. What has changed since (replaced, being written again) is kept and named in the result. */
+/**
+ * Deletes what was planned. Folders that changed since (replaced, or being written again) are kept and listed in the
+ * result.
+ */
 export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { path: string; why: string }[] } {
   const removed: Doomed[] = [];
   const left: { path: string; why: string }[] = [];
@@ -132,7 +135,7 @@ export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { pa
     else if (lockHolder(each.run)?.isLive) left.push({ path: each.path, why: 'its run is being written' });
     else {
       try {
-        // A link inside is removed; its target stays.
+        // A link inside is removed, but not its target.
         rmSync(each.path, { recursive: true });
         removed.push(each);
       } catch (error) {
@@ -143,7 +146,7 @@ export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { pa
   return { removed, left };
 }
 
-/** rmSync leaves the code of most system errors empty; the system's words are in the message. */
+/** rmSync gives no code for most system errors. The message has the system's text. */
 function whyNotRemoved({ code, message }: NodeJS.ErrnoException): string {
   if (code === 'EROFS' || /read-only file system/i.test(message)) return 'the file system is read-only';
   if (code === 'EACCES' || code === 'EPERM' || /permission denied|not permitted/i.test(message))

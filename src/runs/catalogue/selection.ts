@@ -4,7 +4,7 @@ import { suggestion, UserError } from '../../errors.ts';
 import { writeJson } from '../json-files.ts';
 import { type RunEntry, tagsFile } from './entry.ts';
 
-/** By path, by name, or by `#tag`. A name that several runs have is refused; use the path. */
+/** Selects by path, name or `#tag`. A name that several runs share is refused; use the path. */
 export function chooseRuns(all: readonly RunEntry[], names: readonly string[]): RunEntry[] {
   const chosen = names.flatMap((name) => {
     if (name.startsWith('#')) return all.filter(({ tags }) => tags.includes(name.slice(1)));
@@ -23,7 +23,7 @@ export function chooseRuns(all: readonly RunEntry[], names: readonly string[]): 
 
 const units: Record<string, number> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
-/** Runs that started longer ago than `30d`, `12h`. */
+/** Runs that started longer ago than an age such as `30d` or `12h`. */
 export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now()): RunEntry[] {
   const [, amount = '', unit = ''] = /^(\d+(?:\.\d+)?)([mhdw])$/.exec(age) ?? [];
   const size = units[unit];
@@ -31,10 +31,10 @@ export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now
   return runs.filter(({ created }) => now - Date.parse(created) > Number(amount) * size);
 }
 
-/** A leading `-` takes a tag off, a leading `#` names it, and a line break would cut a list in two. */
+/** A tag may not begin with `-`, which removes a tag, or `#`, which refers to one. A line break would split a list. */
 const isTag = /^[\p{L}\p{N}][^\p{C}\p{Zl}\p{Zp}]{0,63}$/u;
 
-/** Adds tags; a leading `-` removes one. Returns the run's tags. */
+/** Adds tags, or removes those with a leading `-`. Returns the run's tags. */
 export function tagRun(run: RunEntry, changes: readonly string[]): string[] {
   const tags = new Set(run.tags);
   for (const change of changes) {

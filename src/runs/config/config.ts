@@ -1,10 +1,10 @@
 /**
- * One schema per command gives its type, defaults, options, validation and saved form.
+ * One schema per command gives the type, the defaults, the options, the validation and the saved form.
  *
  *     const { config, sources } = await resolveConfig(rewardSchema, { file: 'rm.yaml', flags: { lr: '1e-5' } });
  *
- * Precedence: defaults < the checkpoint's saved config < the file < the command line. Every fault of every source is
- * reported in one `ConfigError`, each with its path, what was expected and the nearest known name.
+ * Precedence: defaults < the checkpoint's saved config < the file < the command line. One `ConfigError` reports every
+ * fault of every source, each with its path, the expected value and the nearest known name.
  */
 import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
@@ -47,10 +47,10 @@ export class ConfigError extends UserError {
 }
 
 const commandLine = 'command line';
-/** Where a value comes from that nobody wrote into a file. */
+/** Sources that are not files. */
 const unwritten = [commandLine, 'default', 'the checkpoint'];
 
-/** What was written in a file is spelled as files spell it, whoever reads the message. */
+/** A name from a file is quoted in the file's spelling, whatever the reader uses. */
 function spelledFault({ path, source, message }: Fault): Fault {
   const own = unwritten.includes(source) ? spelled : (text: string) => spelledFor('file', text);
   return { path: own(path), source, message: own(message) };
@@ -59,17 +59,17 @@ function spelledFault({ path, source, message }: Fault): Fault {
 const origin = (source: string) => (source === commandLine || source === 'default' ? '' : ` (in ${source})`);
 
 export interface ConfigSources {
-  /** The saved config of the checkpoint that is resumed. */
+  /** The saved config of the checkpoint to resume. */
   checkpoint?: Record<string, unknown>;
   /** A YAML or JSON file, by path or already read. */
   file?: string | Record<string, unknown>;
-  /** Values from the command line or from a TypeScript program; text is converted to the field's type. */
+  /** Values from the command line or from a program. Text is converted to the field's type. */
   flags?: Record<string, unknown>;
 }
 
 export interface ResolvedConfig<S extends ConfigSchema> {
   config: z.output<S>;
-  /** Where each top-level field's value came from. */
+  /** The source of each top-level field's value. */
   sources: Record<string, string>;
 }
 
@@ -94,7 +94,7 @@ export function resolveConfig<S extends ConfigSchema>(schema: S, given: ConfigSo
     merged = merge(merged, renamed);
   }
   const parsed = schema.safeParse(merged, { reportInput: true });
-  // A missing value is named as an option if there is a command line.
+  // With a command line, a missing value is named as an option.
   const unset = given.flags === undefined ? 'default' : commandLine;
   if (!parsed.success)
     for (const issue of parsed.error.issues) faults.push(...faultsOf(issue, schema, merged, origins, unset));
@@ -104,7 +104,7 @@ export function resolveConfig<S extends ConfigSchema>(schema: S, given: ConfigSo
   return { config: parsed.data as z.output<S>, sources };
 }
 
-/** Parses a YAML or JSON file; JSON is YAML, so one parser reads both. */
+/** Parses a YAML or JSON file. JSON is YAML, so one parser reads both. */
 export function readConfigFile(path: string): Tree {
   let text: string;
   try {
@@ -128,7 +128,7 @@ export function readConfigFile(path: string): Tree {
   return value as Tree;
 }
 
-/** Anchors that stand for each other many times over are refused by the parser, which does not know the file. */
+/** The parser refuses anchors that expand to huge documents, but does not know the file's name. */
 function contentOf(document: ReturnType<typeof parseDocument>, path: string): unknown {
   try {
     return document.toJS();
@@ -145,7 +145,7 @@ interface RenameContext {
   path: (string | number)[];
 }
 
-/** Maps every accepted spelling to the schema's names; unknown and repeated names become faults. */
+/** Replaces every accepted spelling with the schema's name. Unknown and repeated names become faults. */
 function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
   const names = acceptedNames(object);
   const result: Tree = {};
@@ -164,12 +164,12 @@ function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
         message: `is not a known field.${hint}`,
       });
     } else if (value === null) {
-      // YAML's way to write a field down without setting it.
+      // An empty YAML value, which mentions a field without setting it.
     } else if (name in result) {
       const path = shownPath(at.path, context.source);
       const both = [written, spellings.get(name) ?? written];
       const other = both.find((each) => each !== name && !path.endsWith(each)) ?? written;
-      // A spelling of the same word is told as it was written: the usual one would be the path itself.
+      // Another spelling of the same word is quoted as typed, because the usual spelling would equal the path.
       const isTyped = context.source === commandLine && camelCase(other) !== name;
       const message = `is given twice (also as "${isTyped ? shownName(other, context) : other}").`;
       context.faults.push({ path, source: context.source, message });
@@ -210,7 +210,7 @@ const transientNames = (schema: ConfigSchema) =>
 const shownName = (snake: string, context: { source: string }) =>
   context.source === commandLine ? `--${kebabCase(snake)}` : snake;
 
-/** A field as its source spells it: `--lora-r` on a command line, `lora_r` in a file. */
+/** A field in its source's spelling: `--lora-r` on a command line, `lora_r` in a file. */
 export function shownPath(path: readonly PropertyKey[], source: string): string {
   if (path.length === 0) return 'config';
   const dotted = path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${snakeCase(String(part))}`)).join('');
@@ -236,7 +236,7 @@ function faultsOf(
   }
   const path = shownPath(issue.path, source);
   if (issue.code === 'unrecognized_keys') {
-    // `rename` has checked names, except inside unions.
+    // `rename` has checked all names except those inside unions.
     if (fieldKind(typeAt(schema, issue.path)).kind === 'object') return [];
     return issue.keys.map((key) => ({ path: `${path}.${key}`, source, message: 'is not a known field.' }));
   }
@@ -267,7 +267,7 @@ function valueAt(tree: unknown, path: readonly PropertyKey[]): unknown {
   return value;
 }
 
-/** The config as it is saved with a run: snake_case, no secrets, nothing that belongs to one invocation only. */
+/** The config as saved with a run: in snake_case, without secrets and without options of a single invocation. */
 export function savedConfig<S extends ConfigSchema>(schema: S, config: z.output<S>): Tree {
   return withoutSecrets(toSnake(schema, config as Tree)) as Tree;
 }
@@ -286,7 +286,7 @@ function toSnake(type: z.ZodType, value: unknown): unknown {
   return result;
 }
 
-/** The resolved config as lines for `--dry-run`: grouped, with the source of every value that is not a default. */
+/** The resolved config as lines for `--dry-run`, grouped, with the source of every value that is not a default. */
 export function describe<S extends ConfigSchema>(schema: S, resolved: ResolvedConfig<S>): string {
   const shown = toSnake(schema, resolved.config as Tree) as Tree;
   const groups = new Map<string, [string, string, string][]>();

@@ -1,21 +1,21 @@
 /**
  * Reads `.env` in the working folder: credentials and switches (HF_TOKEN, WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE).
- * Variables that are already set win. A `.env` may come with somebody else's project, so it may not decide where
- * credentials are sent (HF_ENDPOINT, proxies) or which code runs (ATTUNE_ADDON, LD_PRELOAD): such names are ignored.
+ * Variables that are already set win. A `.env` may come with somebody else's project, so it must not decide where
+ * credentials are sent (HF_ENDPOINT, proxies) or which code runs (ATTUNE_ADDON, LD_PRELOAD). Such names are ignored.
  *
- *     loadDotenv();                                  // ./.env, if there is one
+ *     loadDotenv();                                  // ./.env, if it exists
  */
 import { readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
 import { UserError } from '../../errors.ts';
 
-/** Synonyms; attune reads the first. */
+/** Synonyms, of which attune reads the first. */
 const synonyms = [['HF_TOKEN', 'HUGGINGFACE_TOKEN', 'HUGGING_FACE_HUB_TOKEN']] as const;
 
 const notFromFile =
   /^(hf_endpoint|wandb_base_url|wandb_host|path|cxx|.*_proxy|(attune|node|npm|ld|dyld|python|openblas|omp|ssl)_.*)$/i;
 
-/** Adds a `.env` file's variables to the environment; returns the names that were added. */
+/** Adds a `.env` file's variables to the environment. Returns the names added. */
 export function loadDotenv(
   path = '.env',
   environment: NodeJS.ProcessEnv = process.env,

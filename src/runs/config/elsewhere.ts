@@ -1,8 +1,8 @@
 import { lookup } from '../../lookup.ts';
 
 /**
- * Fields of other programs' config files that have no one field here: what to write in their place. Those that mean the
- * same under another name are aliases of the field itself.
+ * Fields of other libraries' config files that have no single equivalent here, with what to write instead. Fields that
+ * mean the same under another name are aliases of the field itself.
  */
 const advice: Record<string, string> = {
   data: 'Name tasks or a dataset: task: "spell_backward:1", or dataset: <file or hub name>.',
@@ -16,5 +16,5 @@ const advice: Record<string, string> = {
   fp16: 'float16 overflows without loss scaling: write dtype: bfloat16.',
 };
 
-/** Advice for a field of another program that is unknown here. */
+/** Advice for an unknown field that another library has. */
 export const adviceOn = (name: string): string | undefined => lookup(advice, name);

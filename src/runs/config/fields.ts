@@ -7,7 +7,7 @@
  *       }),
  *     });
  *
- * Names are camelCase in TypeScript, snake_case in files and kebab-case on the command line; `field` must be the
+ * Names are camelCase in TypeScript, snake_case in files and kebab-case on the command line. `field` must be the
  * outermost call, because zod makes a new type at every `.default()`.
  */
 import { z } from 'zod';
@@ -16,37 +16,40 @@ export { camelCase, kebabCase, snakeCase } from '../../spelling.ts';
 
 export interface FieldMeta {
   description: string;
-  /** Heading under which `--help` shows the option. */
+  /** The heading of the option in `--help`. */
   group?: string;
-  /** Other names that are accepted, in camelCase. */
+  /** Other accepted names, in camelCase. */
   aliases?: readonly string[];
-  /** Example values, shown in `--help`. */
+  /** Example values for `--help`. */
   examples?: readonly string[];
-  /** Known values of a text that may have others: a form offers them. */
+  /** Known values of an open-ended text field, which a form suggests. */
   names?: readonly string[];
-  /** Read from files only: no command-line option. */
+  /** Only allowed in files: there is no command-line option. */
   fileOnly?: boolean;
-  /** Belongs to one invocation (`resumeFrom`, `dryRun`): neither saved with the run nor taken from a checkpoint. */
+  /** Belongs to one invocation (`resumeFrom`, `dryRun`): neither saved with the run nor read from a checkpoint. */
   transient?: boolean;
   /**
-   * What a run optimises and by what: resuming with another value is refused. Models and files are compared by what their
-   * names mean.
+   * Defines what a run optimises, so a resumed run must not change it. Models and files are compared by what their
+   * names refer to.
    */
   fixed?: 'value' | 'model' | 'file';
   /**
-   * What a value of a fixed option, or none, means in a run with this saved config: another name for it, or a default that
-   * is said, is no change.
+   * What a value of a fixed option, or none, means in a run with this saved config. An alias, or a default spelled out,
+   * is then no change.
    */
   meaning?(value: unknown, saved: Readonly<Record<string, unknown>>, name: string): unknown;
-  /** Which held-out examples are evaluated: a resumed run may change it, and says that its figures are of others then. */
+  /**
+   * Chooses the held-out examples. A resumed run may change it, and notes that its evaluations are then on other
+   * examples.
+   */
   picksHeldOut?: boolean;
   /** Never written or logged, whatever its name. */
   secret?: boolean;
-  /** A list whose values follow the option one by one and are taken as they are: `--stop a ', b'`. */
+  /** A list whose values follow the option one by one and are taken literally: `--stop a ', b'`. */
   variadic?: boolean;
-  /** Left out of `--help`, still accepted. */
+  /** Not shown in `--help`, but accepted. */
   hidden?: boolean;
-  /** Names in other programs' config files, in camelCase, each with what turns that program's value into ours. */
+  /** Names in other libraries' config files, in camelCase, each with a conversion of the value. */
   elsewhere?: Readonly<Record<string, (value: unknown) => unknown>>;
 }
 
@@ -97,7 +100,7 @@ export function fieldKind(type: z.ZodType): FieldKind {
   return { kind: 'other' };
 }
 
-/** The value a field takes when nothing sets it; undefined where it is optional or required. */
+/** The value of a field that is not set; undefined if it is optional or required. */
 export function defaultValue(type: z.ZodType): unknown {
   const parsed = type.safeParse(undefined);
   return parsed.success ? parsed.data : undefined;
@@ -108,7 +111,7 @@ export function isRequired(type: z.ZodType): boolean {
 }
 
 /**
- * Converts text from a command line or the environment to the field's type; text that does not fit is left for zod to
+ * Converts text from a command line or the environment to the field's type. Text that does not fit is left for zod to
  * refuse.
  */
 export function fromText(type: z.ZodType, value: unknown): unknown {
@@ -145,8 +148,8 @@ function numberFrom(text: string): number | undefined {
   return Number.isNaN(number) ? undefined : number;
 }
 
-/** `lora_r`, `lora-r` and `loraR` are one name. */
-/** Field names of an object by every accepted camelCase name, aliases included. */
+/** `lora_r`, `lora-r` and `loraR` are the same name. */
+/** Maps every accepted camelCase name, aliases included, to an object's field name. */
 export function acceptedNames(object: z.ZodObject): Map<string, string> {
   const names = new Map<string, string>();
   for (const [name, type] of Object.entries(object.shape)) {
@@ -157,10 +160,10 @@ export function acceptedNames(object: z.ZodObject): Map<string, string> {
   return names;
 }
 
-/** A command's output is a file or a folder, and is called what it is; people try the other names too. */
+/** A command's output option is named after what it is, a file or a folder. These other names work too. */
 const outputNames = ['out', 'output', 'outputDir'];
 
-/** The other names of a field on a command line and in files. */
+/** The other names of a field, on a command line and in files. */
 export function aliasesOf(object: z.ZodObject, name: string): string[] {
   const { aliases = [] } = fieldMeta(object.shape[name] as z.ZodType);
   if (!outputNames.includes(name)) return [...aliases];

@@ -1,6 +1,6 @@
 /**
- * Keeps secrets out of saved files and logs: values whose name says so, values of well-known environment variables, and
- * credentials inside URLs.
+ * Keeps secrets out of saved files and logs: values whose names suggest it, values of well-known environment variables,
+ * and credentials inside URLs.
  */
 const secretWords =
   /(^|_)(token|api_?key|apikey|password|passwd|passphrase|secret|credentials?|access_key|private_key)$/;
@@ -12,7 +12,7 @@ const shortestSecret = 8;
 
 export const redacted = '[redacted]';
 
-/** Whether a field's snake_case name says that its value is a secret. */
+/** Whether a field's snake_case name suggests a secret value. */
 export function isSecretName(name: string): boolean {
   const lower = name.toLowerCase();
   return secretWords.test(lower) && !vocabulary.test(lower);

@@ -148,7 +148,7 @@ export interface CadenceDefaults {
   evalSteps?: number;
   saveSteps?: number;
   logSteps?: number;
-  /** The metric for the best model unless one is named. */
+  /** The default metric for the best model. */
   metric?: string;
 }
 

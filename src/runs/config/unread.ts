@@ -1,12 +1,12 @@
 /**
- * Options that a run would not read are refused by name.
+ * Refuses, by name, options that a run would not read.
  *
  *     export const sftSchema = withRules(z.object({ … }), [
  *       { options: ['loraR', 'loraAlpha'], unread: ({ lora }) => !lora, because: 'there is no adapter without --lora' },
  *     ]);
  *
- * Rules hold only for what a person gave, on the command line, in a program or in a file; defaults and what a
- * checkpoint saved are never refused. A file may spell out a default, because that changes nothing.
+ * Rules apply only to values that a person gave, on the command line, in a program or in a file. Defaults and values
+ * saved in a checkpoint are never refused. A file may spell out a default, which changes nothing.
  */
 import type { z } from 'zod';
 import { ConfigError, type Fault, type ResolvedConfig, resolveConfig, shownPath } from './config.ts';
@@ -14,10 +14,10 @@ import { type ConfigSchema, defaultValue } from './fields.ts';
 
 export interface UnreadRule<Config> {
   options: readonly (keyof Config & string)[];
-  /** Whether such a run does not read them. */
+  /** Whether a run with this config ignores them. */
   unread: (config: Config) => boolean;
   because: string | ((config: Config) => string);
-  /** The option that makes them unread: a schema without it does not inherit the rule. */
+  /** The option that makes them unread. A schema without this option does not inherit the rule. */
   by?: keyof Config & string;
 }
 
@@ -28,10 +28,9 @@ export function withRules<S extends ConfigSchema>(schema: S, own: readonly Unrea
   return schema;
 }
 
-/** The rules of a schema. */
 export const unreadRules = (schema: ConfigSchema): readonly UnreadRule<never>[] => rules.get(schema) ?? [];
 
-/** The rules of another schema for the options that both have; `asOther` makes the other's config from this one's. */
+/** Rules of another schema for the options that both share. `asOther` converts this config to the other's. */
 export function inheritedRules<S extends ConfigSchema, Other extends ConfigSchema>(
   schema: S,
   other: Other,
@@ -51,8 +50,8 @@ export function inheritedRules<S extends ConfigSchema, Other extends ConfigSchem
 }
 
 /**
- * The config of a function that takes its options from a program; those that it would not read are refused. Defaults that are
- * spelled out change nothing, and are not.
+ * The config of a function called from a program. Refuses given options that it would not read, except defaults spelled
+ * out.
  */
 export function resolveInput<S extends ConfigSchema>(schema: S, input: Record<string, unknown>): z.output<S> {
   const { config, sources } = resolveConfig(schema, { flags: input });
@@ -63,7 +62,7 @@ export function resolveInput<S extends ConfigSchema>(schema: S, input: Record<st
   return config;
 }
 
-/** Throws a `ConfigError` with every option that was given and is not read. */
+/** Throws a `ConfigError` with every given option that is not read. */
 export function refuseUnread<S extends ConfigSchema>(schema: S, { config, sources }: ResolvedConfig<S>): void {
   const faults = new Map<string, Fault>();
   for (const { options, unread, because } of unreadRules(schema)) {
@@ -79,13 +78,13 @@ export function refuseUnread<S extends ConfigSchema>(schema: S, { config, source
 }
 
 /**
- * The same for what only the model or the data can tell, once they are looked at:
+ * `refuseUnread` for what is only known from the model or the data:
  *
  *     const refuse = refusal(schema, resolved);
  *     if (…) refuse(['margin'], 'no pair has a margin');
  *
- * A workflow derives its options from others of its own (`command` is then undefined): they may not suit each of its
- * models, and are not refused.
+ * A workflow (`command` is undefined) derives these options from its own. They may not suit each of its models, and are
+ * not refused.
  */
 export function refusal<S extends ConfigSchema>(
   schema: S,
@@ -109,10 +108,7 @@ const unreadFault = (name: string, source: string, because: string): Fault => ({
 
 const offValues: readonly unknown[] = [undefined, false, 0, -1];
 
-/**
- * Whether a person gave it, and gave it a value that asks for something: false, 0 and −1 are how options are switched
- * off.
- */
+/** Whether a person gave the option, with a value that switches something on: false, 0 and −1 switch it off. */
 export function isGiven(schema: ConfigSchema, name: string, value: unknown, source: string): boolean {
   if (source === 'default' || source === 'the checkpoint' || offValues.includes(value)) return false;
   if (source === 'command line') return true;

@@ -1,11 +1,11 @@
 /**
- * A run's metrics by name instead of by step: what looks at one metric over the whole run reads only that.
+ * A run's metrics by name instead of by step. A reader of one metric over the whole run touches only that metric.
  *
  *     columnsOf(run.metrics()).column('train/reward').values;
  */
 import type { MetricRow } from './metrics.ts';
 
-/** One metric at the steps that logged it. Values that are not finite are left out. */
+/** One metric at the steps that logged it. Non-finite values are omitted. */
 export interface MetricColumn {
   steps: readonly number[];
   values: readonly number[];
@@ -17,11 +17,11 @@ export interface MetricColumns {
   column(name: string): MetricColumn;
 }
 
-/** Each column is made when it is first asked for. */
+/** Builds each column at its first use. */
 export function columnsOf(rows: readonly MetricRow[]): MetricColumns {
   const made = new Map<string, MetricColumn>();
   return {
-    // A run logs the same names again and again; the newest rows have those of its evaluations too.
+    // A run logs the same names throughout, and its newest rows include those of its evaluations.
     names: [...new Set(rows.slice(-100).flatMap((row) => Object.keys(row)))],
     column(name) {
       let column = made.get(name);

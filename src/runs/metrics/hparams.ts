@@ -1,6 +1,7 @@
 /**
- * A run's settings for TensorBoard's HPARAMS page: one summary when a session starts and one when it ends, as the plugin's
- * own messages (tensorboard/plugins/hparams/{plugin_data,hparams}.proto). Which metrics there are it sees from the scalars.
+ * A run's settings for TensorBoard's HPARAMS page: one summary at the start of a session and one at its end, in the
+ * plugin's own messages (tensorboard/plugins/hparams/{plugin_data,hparams}.proto). The plugin finds the metrics in the
+ * scalars.
  */
 import { bytes, float64, message, text, varint } from './protobuf.ts';
 
@@ -10,7 +11,7 @@ const version = varint(1, 0);
 /** `Status`: an interrupted run neither succeeded nor failed. */
 const statuses: Record<SessionEnd, number> = { interrupted: 0, finished: 1, failed: 2 };
 
-/** The summary value of a session's start, with every setting. */
+/** The summary value at the start of a session, with every setting. */
 export function sessionStart(settings: Record<string, unknown>, name: string, timeMs: number): Buffer {
   const entries = Object.entries(settings).flatMap(([key, value]) => {
     const told = valueProto(value);
@@ -25,7 +26,7 @@ export function sessionEnd(status: SessionEnd, timeMs: number): Buffer {
   return pluginValue('_hparams_/session_end_info', info);
 }
 
-/** `google.protobuf.Value`: a number, a text or a switch; lists as text, what is not set left out. */
+/** `google.protobuf.Value`: a number, a string or a boolean. Lists become text, unset values are omitted. */
 function valueProto(value: unknown): Buffer | undefined {
   if (value === undefined || value === null) return undefined;
   if (typeof value === 'number') return float64(2, value);
@@ -34,7 +35,7 @@ function valueProto(value: unknown): Buffer | undefined {
   return text(3, Array.isArray(value) ? value.join(',') : JSON.stringify(value));
 }
 
-/** The plugin reads the metadata; the tensor is there because every summary has to have a value. */
+/** The plugin reads only the metadata. The tensor is there because every summary must have a value. */
 function pluginValue(tag: string, data: Buffer): Buffer {
   const metadata = message(9, [message(1, [text(1, 'hparams'), bytes(2, Buffer.concat([version, data]))])]);
   const zero = bytes(5, Buffer.from(Float32Array.of(0).buffer));

@@ -21,15 +21,13 @@ export interface MetricSink {
   byExamples?(examples: number, values: Record<string, number>, timeMs: number): void;
   text?(step: number, tag: string, body: string, timeMs: number): void;
   histogram?(step: number, tag: string, values: ArrayLike<number>, timeMs: number): void;
-  /** How the run ended, said before the sink is closed. */
+  /** How the run ended. Called before the sink is closed. */
   ended?(status: 'finished' | 'interrupted' | 'failed', timeMs: number): void;
   flush(): void | Promise<void>;
   close(): void | Promise<void>;
 }
 
-/**
- * Appends each line with one write, so that a killed process leaves at most one incomplete line, which readers drop.
- */
+/** Appends each line with a single write. A killed process leaves at most one incomplete line, which readers drop. */
 export class JsonlMetrics implements MetricSink {
   readonly path: string;
   #file: number;
@@ -63,7 +61,7 @@ const nonFinite: Record<string, number> = {
   '-Infinity': Number.NEGATIVE_INFINITY,
 };
 
-/** Rows of a `metrics.jsonl`, in order; safe while a run is writing it. */
+/** The rows of a `metrics.jsonl`, in order. Safe while a run is writing it. */
 export function readMetrics(path: string): MetricRow[] {
   if (!existsSync(path)) return [];
   return [...rowsOf(readFileSync(path))].map(({ row }) => row);
@@ -81,8 +79,9 @@ export function cutRows(path: string, lastStep: number): void {
 }
 
 /**
- * A row with nothing but an evaluation is one that an interrupted run owed and made up for after its checkpoint, which
- * therefore still owes it: it will be made again. (The row of step 0 is the evaluation before training.)
+ * A row with only an evaluation was written after its step's checkpoint, when the evaluation was due after an
+ * interrupt. In that checkpoint it is still due, so a resumed run makes it again. (Step 0 is the evaluation before
+ * training.)
  */
 const isLateEvaluation = ({ step, time: _, ...values }: MetricRow) =>
   step > 0 && Object.keys(values).every((name) => name.startsWith('eval/'));
@@ -93,7 +92,7 @@ function* rowsOf(content: Buffer): Generator<{ row: MetricRow; endByte: number }
     const newline = content.indexOf(0x0a, start);
     if (newline < 0) return;
     const row = parseRow(content.toString('utf8', start, newline));
-    // Nothing after an incomplete line is read.
+    // Rows after an incomplete line are not read.
     if (row === undefined) return;
     start = newline + 1;
     yield { row, endByte: start };
@@ -111,7 +110,7 @@ function parseRow(line: string): MetricRow | undefined {
   }
 }
 
-/** One writer over several sinks. */
+/** One writer for several sinks. */
 export class Metrics {
   readonly #sinks: MetricSink[];
   constructor(sinks: MetricSink[]) {
@@ -136,7 +135,7 @@ export class Metrics {
     for (const sink of this.#sinks) sink.histogram?.(step, tag, values, time);
   }
 
-  /** Syncs to disk; called before a checkpoint is completed. */
+  /** Syncs to disk. Called before a checkpoint is completed. */
   async flush(): Promise<void> {
     for (const sink of this.#sinks) await sink.flush();
   }
@@ -151,7 +150,7 @@ export class Metrics {
   }
 }
 
-/** `training_history.json`: one list of steps and values per metric, for plotting tools. */
+/** `training_history.json`: one list of steps and one of values per metric, for plotting tools. */
 export function trainingHistory(rows: readonly MetricRow[]): Record<string, { step: number[]; value: number[] }> {
   const history: Record<string, { step: number[]; value: number[] }> = Object.create(null); // a metric may be called "constructor"
   for (const { step, time: _, ...values } of rows) {

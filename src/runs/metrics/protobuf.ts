@@ -1,4 +1,4 @@
-/** Messages in protobuf's wire format, by hand: the few kinds of fields that event files need. */
+/** Protobuf's wire format, encoded by hand: the few field types that event files need. */
 function rawVarint(value: number): Buffer {
   const parts: number[] = [];
   let rest = value;

@@ -66,11 +66,11 @@ describe('event files', () => {
     const half = Buffer.from(Float64Array.of(0.5).buffer);
     const entry = Buffer.concat([Buffer.from([0x0a, 2]), Buffer.from('lr'), Buffer.from([0x12, 9, 0x11]), half]);
     expect(content.includes(entry)).toBe(true);
-    // the same for a switch: bool_value (field 4) true
+    // the same for a boolean: bool_value (field 4) true
     expect(content.includes(Buffer.concat([Buffer.from('lora'), Buffer.from([0x12, 2, 0x20, 1])]))).toBe(true);
   });
 
-  // The real reader, where there is one: ATTUNE_PYTHON names an interpreter that has TensorBoard.
+  // TensorBoard's own reader, if available: ATTUNE_PYTHON names a Python interpreter that has it.
   const python = process.env.ATTUNE_PYTHON ?? 'python3';
   it.runIf(spawnSync(python, ['-c', 'import tensorboard']).status === 0)('is read by TensorBoard itself', () => {
     const logs = join(folder, 'real');

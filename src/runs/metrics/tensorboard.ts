@@ -5,7 +5,7 @@
  *     events.scalars(1, { 'train/loss': 0.69 });
  *     events.close();
  *
- * A record is length (uint64), masked CRC32C of the length, payload, masked CRC32C of the payload; the payload is an
+ * A record is length (uint64), masked CRC32C of the length, payload, masked CRC32C of the payload. The payload is an
  * `Event` message, whose few fields are encoded here by hand (tensorflow/core/util/event.proto, summary.proto).
  */
 import { closeSync, existsSync, fdatasyncSync, openSync, readdirSync, rmSync, writeSync } from 'node:fs';
@@ -23,7 +23,7 @@ export class TensorBoardWriter {
   readonly path: string;
   #file: number | undefined;
 
-  /** `resumedAt`: the step that a resumed run continues from; TensorBoard drops later steps of older files. */
+  /** `resumedAt`: the step that a resumed run continues from. TensorBoard drops later steps of older files. */
   constructor(folder: string, options: { resumedAt?: number } = {}) {
     makeFolder(folder);
     const seconds = Math.floor(Date.now() / 1000);
@@ -61,7 +61,7 @@ export class TensorBoardWriter {
     this.#write([varint(2, 0), message(5, [sessionStart(values, name, timeMs)])], timeMs);
   }
 
-  /** How the run that has these settings ended. */
+  /** How the run with these settings ended. */
   ended(status: SessionEnd, timeMs = Date.now()): void {
     this.#write([varint(2, 0), message(5, [sessionEnd(status, timeMs)])], timeMs);
   }
@@ -83,9 +83,9 @@ export class TensorBoardWriter {
 }
 
 /**
- * A run's event files: metrics by step and, in `by_examples/`, the same metrics by number of examples. Those need their
- * own file, because TensorBoard drops steps after a resumed step by number, whatever the tag. A new run in the folder of one that is
- * gone (deleted without its event files) has it drop all of them.
+ * A run's event files: metrics by step and, in `by_examples/`, the same metrics by number of examples. Those need a
+ * file of their own, because TensorBoard drops the steps after a resumption by number, whatever the tag. If a deleted
+ * run left event files in the folder, all their steps are dropped.
  */
 export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink {
   readonly #makeTwins: () => TensorBoardWriter;
@@ -116,13 +116,13 @@ export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink 
   }
 }
 
-/** Whatever an older file says is dropped. */
+/** Drops all steps of older files. */
 const beforeAll = -1;
 
 const hasEvents = (folder: string) =>
   existsSync(folder) && readdirSync(folder).some((name) => name.startsWith(filePrefix));
 
-/** Removes the event files of one process; another run of that name may have its own beside them. */
+/** Removes the event files of one process. Another run of the same name may have its own beside them. */
 export function removeEvents(folder: string, writer: { host: string; pid: number }): void {
   for (const place of [folder, join(folder, 'by_examples')]) {
     if (!existsSync(place)) continue;
@@ -147,7 +147,7 @@ function histogramProto(values: number[]): Buffer {
     sum += value;
     squares += value * value;
   }
-  // The first edge has a count of 0; without it readers would extend the first bucket to -infinity.
+  // The first edge has a count of 0. Without it readers would extend the first bucket to -infinity.
   const edges = [min, ...counts.map((_, i) => min + width * (i + 1))];
   return message(5, [
     float64(1, min),
@@ -160,7 +160,7 @@ function histogramProto(values: number[]): Buffer {
   ]);
 }
 
-/** A framed record, checksums included. */
+/** A framed record with its checksums. */
 export function record(payload: Buffer): Buffer {
   const framed = Buffer.alloc(payload.length + 16);
   framed.writeBigUInt64LE(BigInt(payload.length), 0);

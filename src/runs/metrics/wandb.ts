@@ -1,6 +1,6 @@
 /**
- * Weights & Biases, through its own package if it is installed. `WANDB_MODE` is respected: `disabled` and
- * `offline` send nothing (the JavaScript package keeps no offline runs; `metrics.jsonl` has the same numbers).
+ * Weights & Biases, through its own package if it is installed. With `WANDB_MODE` `disabled` or `offline` nothing is
+ * sent: the JavaScript package keeps no offline runs, and `metrics.jsonl` has the same numbers.
  */
 import { UserError } from '../../errors.ts';
 import type { MetricSink } from './metrics.ts';
@@ -27,7 +27,7 @@ const packageName = '@wandb/sdk';
 export async function openWandb(options: WandbOptions): Promise<MetricSink | undefined> {
   const wandb = await checkWandb(options);
   if (wandb === undefined) return undefined;
-  // `silent`: the package must not print; only the command line prints.
+  // `silent`: only attune's command line may print, not the package.
   const settings = { silent: true };
   await keepingSignals(() =>
     wandb.init({ project: options.project, name: options.name, config: options.config, settings }),
@@ -36,7 +36,7 @@ export async function openWandb(options: WandbOptions): Promise<MetricSink | und
   return {
     scalars(step, values) {
       const finite = Object.fromEntries(Object.entries(values).filter(([, value]) => Number.isFinite(value)));
-      // A lost connection must not end a training run: the numbers are in metrics.jsonl too.
+      // A lost connection must not end a training run. The numbers are in metrics.jsonl too.
       pending = pending.then(() => wandb.log(finite, step)).catch(() => {});
     },
     flush: async () => void (await pending),
@@ -47,7 +47,7 @@ export async function openWandb(options: WandbOptions): Promise<MetricSink | und
   };
 }
 
-/** W&B's package; undefined if `WANDB_MODE` forbids sending. An error where it is not installed, or there is no key. */
+/** W&B's package; undefined if `WANDB_MODE` forbids sending. Throws if it is not installed or there is no key. */
 export async function checkWandb({
   environment = process.env,
   load = () => import(packageName),
@@ -63,7 +63,7 @@ export async function checkWandb({
   return wandb;
 }
 
-/** The package's Ctrl-C listeners would end the process before a checkpoint is saved, so they are removed. */
+/** Removes the package's Ctrl-C listeners, which would end the process before a checkpoint is saved. */
 async function keepingSignals(body: () => Promise<unknown>): Promise<void> {
   const names = ['SIGINT', 'SIGTERM'] as const;
   const before = new Map(names.map((name) => [name, new Set(process.listeners(name))]));

@@ -1,7 +1,7 @@
-/** Means over a few neighbouring steps of a metric: a single step is noise. */
+/** Means of a metric over a few neighbouring steps, because a single step is noise. */
 import type { MetricColumn } from './columns.ts';
 
-/** Means are taken over this many steps. */
+/** The number of steps in a mean. */
 export const windowSteps = 8;
 
 /** A mean and the step at the end of its window. */
@@ -26,22 +26,23 @@ export function windows({ steps, values }: MetricColumn, size = windowSteps): Wi
   return steps.slice(size - 1).map((step, i) => ({ step, mean: mean(values.slice(i, i + size)) }));
 }
 
-/** The highest mean of any window but the newest `apart`. */
+/** The highest mean of any window, excluding the newest `apart` steps. */
 export function best(column: MetricColumn, { apart = 0, size = windowSteps } = {}): WindowMean | undefined {
   const all = windows(column, size);
   const [first, ...rest] = all.slice(0, Math.max(0, all.length - apart));
   return first && rest.reduce((top, each) => (each.mean > top.mean ? each : top), first);
 }
 
-/** The end of the last window whose mean was still so. */
+/** The end of the last window whose mean satisfies a condition. */
 export const lastWindow = (column: MetricColumn, isSo: (mean: number) => boolean) =>
   windows(column).findLast((each) => isSo(each.mean))?.step;
 
 /**
- * How far apart the highest and the lowest of all windows may lie by chance alone: of n means of normal noise about
- * 2·√(2 ln n) standard errors, and 1.5 more, because a training looks after every step: of simulated runs around a level,
- * 120 or 600 steps long, 1 in 100 then passes for a fall. The noise of a step is taken from the differences of neighbours,
- * in which a trend hardly shows (von Neumann 1941); the largest of them is left out, because it may be the fall itself.
+ * The range within which the highest and the lowest of all windows may differ by chance: about 2·√(2 ln n) standard
+ * errors for n means of normal noise, plus 1.5 because training checks after every step. In simulated runs with a
+ * constant level, 120 or 600 steps long, this reports a fall in 1 of 100. The noise of a step is estimated from
+ * differences of neighbours, which a trend hardly affects (von Neumann 1941). The largest difference is excluded,
+ * because it may be the fall itself.
  */
 export function rangeOfMeans({ values }: MetricColumn): number {
   if (values.length < 3) return 0;

@@ -1,4 +1,4 @@
-/** Bar charts: one bar per name, or one per group in each name, with error bars and the numbers on them. */
+/** Bar charts: one bar per name, or one per group within each name, with error bars and values. */
 import type { Chart, Mark, Point } from './chart.ts';
 import { groupsOf, type Labels, legendOf, sized, ungrouped } from './labels.ts';
 import { type Axis, short } from './scale.ts';
@@ -15,20 +15,20 @@ export interface BarOptions extends Labels {
     interval?: readonly [number, number];
   }[];
   horizontal?: boolean;
-  /** Gives each bar the colour of the line chart series of the same name. */
+  /** Colours each bar like the line chart series of the same name. */
   colorByLabel?: boolean;
-  /** Fixes the axis to 0…1, so that panels can be compared. */
+  /** Fixes the axis to 0…1, so that panels are comparable. */
   share?: boolean;
-  /** How values are written on the bars. */
+  /** Formats the values on the bars. */
   format?: (value: number) => string;
 }
 
 type Bar = BarOptions['bars'][number];
 
-/** Beyond it the length of an axis is no number. */
+/** Above this the length of an axis overflows. */
 const largest = 1e300;
 
-/** A bar with its error bar and its place among the names. */
+/** A bar with its error bar and its position. */
 interface Row extends Bar {
   low: number;
   high: number;
@@ -61,7 +61,7 @@ export function bars(options: BarOptions): Chart {
     ...rows.map((row): Mark => {
       const below = row.value < 0;
       const side = horizontal ? (below ? 'left' : 'right') : below ? 'below' : 'above';
-      // Up to the next bar.
+      // Text may extend up to the next bar.
       const room = horizontal ? {} : { room: groups.length > 0 ? row.to - row.from : 1 };
       return { kind: 'text', at: at(row.middle, below ? row.low : row.high), text: format(row.value), side, ...room };
     }),
@@ -85,7 +85,7 @@ function colorsIn({ colorByLabel }: BarOptions, names: readonly string[], groups
     palette[groups.length > 0 ? groups.indexOf(group ?? ungrouped) : names.indexOf(label)] ?? colors.plain;
 }
 
-/** The ends of a bar's error bar, which stays within what values can be: shares within 0 and 1, times and counts above 0. */
+/** The ends of a bar's error bar, limited to possible values: 0 to 1 for shares, above 0 for times and counts. */
 function spanOf({ value, error = 0, interval }: Bar, bounded: (end: number) => number) {
   const [low, high] = (interval ?? [value - error, value + error]).map((end) =>
     bounded(Number.isFinite(end) ? end : value),
@@ -93,7 +93,7 @@ function spanOf({ value, error = 0, interval }: Bar, bounded: (end: number) => n
   return { low: low as number, high: high as number };
 }
 
-/** Where a bar stands: its name has the place from `i` to `i + 1`. */
+/** The position of a bar. The i-th name covers `i` to `i + 1`. */
 function placeOf({ label, group }: Bar, names: readonly string[], groups: readonly string[]) {
   const taken = groups.length > 0 ? 0.8 : 0.9;
   const width = taken / Math.max(1, groups.length);

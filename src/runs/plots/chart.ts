@@ -1,14 +1,14 @@
-/** A chart as data: what `charts.ts` makes of numbers, and `drawing.ts` draws. */
+/** A chart as data, which `charts.ts` makes from numbers and `drawing.ts` draws. */
 import type { Axis } from './scale.ts';
 
-/** A chart: its axes, and what is drawn between them in the numbers of the data. */
+/** A chart: its axes, and the marks between them in data coordinates. */
 export interface Chart {
   title?: string;
   width: number;
   height: number;
   x: Axis;
   y: Axis;
-  /** The first one lies below the others. */
+  /** Drawn in this order, so later ones cover earlier ones. */
   marks: readonly Mark[];
   legend?: readonly { name: string; color: string; line?: boolean }[];
 }
@@ -31,7 +31,7 @@ export type Mark =
   | { kind: 'band'; points: readonly { x: number; low: number; high: number }[]; color: string }
   | { kind: 'boxes'; boxes: readonly { from: Point; to: Point }[]; color: string; opacity?: number }
   | { kind: 'dots'; dots: readonly (Point & { radius?: number })[]; color: string; opacity?: number }
-  /** A dashed line through the plot. */
+  /** A dashed line across the plot. */
   | { kind: 'rule'; x: number }
-  /** A text beside a point, with so much room along the axis. */
+  /** A text beside a point. `room` is its available length along the axis. */
   | { kind: 'text'; at: Point; text: string; side: 'above' | 'below' | 'left' | 'right'; room?: number };

@@ -1,13 +1,13 @@
-/** Charts of values that are not curves: histograms, points, bars, predicted against observed. */
+/** Charts other than curves: histograms, scatter plots, reliability diagrams. */
 import type { Chart, Mark } from './chart.ts';
 import { groupsOf, type Labels, legendOf, sized, ungrouped } from './labels.ts';
 import { colors, colorsOf } from './tokens.ts';
 
 export interface HistogramOptions extends Labels {
-  /** One list, or several by name, drawn over one another. */
+  /** One list, or several named lists drawn over one another. */
   values: ArrayLike<number> | Record<string, ArrayLike<number>>;
   bins?: number;
-  /** Draws a vertical rule here. */
+  /** Position of a vertical rule. */
   rule?: number;
   /** Shares instead of counts, to compare groups of different size. */
   share?: boolean;
@@ -51,7 +51,7 @@ export function histogram(options: HistogramOptions): Chart {
   };
 }
 
-/** Bins from the lowest to the highest value; those of whole numbers hold equally many of them each. */
+/** Bins from the lowest to the highest value. Bins of whole numbers all cover equally many of them. */
 function binsOf(values: readonly number[], most: number) {
   const [low, high] = endsOf(values);
   const whole = values.every(Number.isSafeInteger);

@@ -1,4 +1,4 @@
-/** Draws one chart: its plot, axes, title and legend, and says how much room they take around the plot. */
+/** Draws one chart: plot, axes, title and legend. Also computes the room that they need around the plot. */
 import type { Chart } from './chart.ts';
 import { Plot } from './marks.ts';
 import { labelSize, round, stroke, write } from './svg.ts';
@@ -9,7 +9,7 @@ const titleSize = 14;
 const lineHeight = 16;
 const swatch = 18;
 const entryGap = 12;
-/** The longest texts: of a name below the plot, of one beside it, of one in the legend. */
+/** The largest widths of a name below the plot, beside it, and in the legend. */
 const [longestBelow, longestBeside, longestName] = [140, 200, 260];
 const slant = 35;
 const [sine, cosine] = [Math.sin((slant * Math.PI) / 180), Math.cos((slant * Math.PI) / 180)];
@@ -19,7 +19,7 @@ type Ticks = readonly { at: number; text: string }[];
 const entryWidth = (name: string) => swatch + Math.min(longestName, textWidth(name, labelSize));
 const longest = (texts: Ticks) => texts.reduce((width, { text }) => Math.max(width, textWidth(text, labelSize)), 0);
 
-/** The room that a chart takes on each side of its plot. */
+/** The room that a chart needs on each side of its plot. */
 interface Margins {
   left: number;
   top: number;
@@ -27,12 +27,12 @@ interface Margins {
   bottom: number;
 }
 
-/** What is drawn of one chart: all but its place on the sheet. */
+/** Everything drawn for one chart except its place on the sheet. */
 export class Drawing {
   readonly chart: Chart;
   readonly margins: Margins;
   readonly #plot: Plot;
-  /** Names below the plot that have no room beside one another are written at an angle. */
+  /** Whether names below the plot are slanted, because they do not fit side by side. */
   readonly #slanted: boolean;
   readonly #below: Ticks;
   readonly #beside: Ticks;
@@ -51,7 +51,7 @@ export class Drawing {
     this.margins = this.#margins();
   }
 
-  /** The elements, with the plot's upper left corner at 0, 0. */
+  /** The SVG elements, with the plot's upper left corner at 0, 0. */
   svg(): string {
     const { title } = this.chart;
     const heading = title ? write(title, 0, -10, { size: titleSize, color: colors.ink }) : '';
@@ -81,7 +81,7 @@ export class Drawing {
     return parts.join('');
   }
 
-  /** The ticks whose texts do not run into the one before. */
+  /** The ticks whose labels do not overlap the previous one. */
   #apart(ticks: Ticks): Ticks {
     let end = Number.NEGATIVE_INFINITY;
     return ticks.filter(({ at, text }) => {
@@ -96,7 +96,7 @@ export class Drawing {
   #belowTicks = () => (this.#slanted ? 17 + longest(this.#below) * sine : 21);
   #belowAxis = () => this.#belowTicks() + (this.chart.x.title ? lineHeight : 0);
 
-  /** The widths of as many columns as have room below the plot. */
+  /** The widths of as many columns as fit below the plot. */
   #legendColumns(): number[] {
     const entries = (this.chart.legend ?? []).map(({ name }) => entryWidth(name));
     for (let count = entries.length; count > 0; count--) {
@@ -129,7 +129,7 @@ export class Drawing {
   #margins(): Margins {
     const { width, height, title = '', legend = [], x, y } = this.chart;
     const reach = this.#plot.reach();
-    // How far the axes' titles reach beyond the plot, on both sides.
+    // How far the axis titles extend beyond the plot on both sides.
     const [across, down] = [x.title, y.title].map((text) => textWidth(text ?? '', labelSize) / 2) as [number, number];
     let left = Math.max(this.#besideTicks() + (y.title ? lineHeight : 0), across - width / 2, -reach.from);
     let right = Math.max(reach.to, textWidth(title, titleSize), width / 2 + across);
@@ -153,7 +153,7 @@ const cutTo =
   (width: number) =>
   ({ at, text }: Ticks[number]) => ({ at, text: shortened(text, labelSize, width) });
 
-/** Where names have less room each than a line is high, some are left out. */
+/** Leaves out names if each has less room than the height of a line. */
 const everyNth = (ticks: Ticks, place: number): Ticks => {
   const nth = Math.ceil(12 / Math.max(place, 0.01));
   return ticks.filter((_, i) => i % nth === 0);

@@ -1,4 +1,4 @@
-/** What all kinds of charts are given. */
+/** Shared by all kinds of charts: titles, sizes, legends and groups. */
 import type { Chart } from './chart.ts';
 import { colorsOf } from './tokens.ts';
 
@@ -12,14 +12,14 @@ export interface Labels {
 
 export const sized = ({ title, width = 380, height = 240 }: Labels) => ({ ...(title ? { title } : {}), width, height });
 
-/** A legend, where there is more than one name. */
+/** A legend, if there is more than one name. */
 export function legendOf(names: readonly string[], { line = false } = {}): Pick<Chart, 'legend'> {
   if (names.length < 2) return {};
   const palette = colorsOf(names);
   return { legend: names.map((name, i) => ({ name, color: palette[i] as string, line })) };
 }
 
-/** The name of those without a group, where others have one. */
+/** The name of bars without a group, if others have one. */
 export const ungrouped = 'other';
 
 export function groupsOf(items: readonly { group?: string }[]): string[] {

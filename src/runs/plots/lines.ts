@@ -1,4 +1,4 @@
-/** Line charts: the curves of a run, of several methods, of a figure. */
+/** Line charts: curves of a run, of several methods, of a figure. */
 import type { Chart, Mark } from './chart.ts';
 import { type Labels, legendOf, sized } from './labels.ts';
 import { colorsOf } from './tokens.ts';
@@ -12,19 +12,19 @@ export interface Series {
 export interface LineOptions extends Labels {
   series: readonly Series[];
   yScale?: 'linear' | 'log';
-  /** Fixes the axis to 0…1, so that panels can be compared. */
+  /** Fixes the axis to 0…1, so that panels are comparable. */
   share?: boolean;
-  /** Draws a moving mean over the faint raw line; by default where a series has more than 60 points. */
+  /** Draws a moving mean over the faint raw line. Default: if a series has more than 60 points. */
   smooth?: boolean;
-  /** Half-width of a band around each series, by the series' name. */
+  /** Half-width of a band around each series, by series name. */
   bands?: Record<string, readonly number[]>;
-  /** End of the x axis, so that neighbouring panels can be compared. */
+  /** End of the x axis, so that neighbouring panels are comparable. */
   xMax?: number | undefined;
 }
 
-/** More points than this are not told apart. */
+/** More points than this are indistinguishable. */
 const drawnPoints = 800;
-/** Series of so few points show each: a single one, such as a short run's only evaluation, has no line. */
+/** Series with at most this many points show each of them. A single point makes no line. */
 const fewPoints = 25;
 
 /** A line chart of one or more series, for `toPng`. */
@@ -81,13 +81,16 @@ function pointsOf({ name, x, y }: Series, { share, bands, yScale, xMax = Number.
     const given = bands?.[name]?.[i] ?? 0;
     const half = Number.isFinite(given) ? Math.abs(given) : 0;
     const low = bounded(value - half);
-    // A logarithmic axis has no place for a band's end below 0.
+    // A logarithmic axis cannot show a band's end below 0.
     const shown = yScale === 'log' && low <= 0 ? value : low;
     return [{ x: at, y: bounded(value), low: shown, high: bounded(value + half) }];
   });
 }
 
-/** About as many points as are drawn: the lowest and the highest of each stretch, so that no spike is lost. */
+/**
+ * Reduces a series to about the number of points that are drawn. Keeps the lowest and the highest of each stretch, so
+ * that no spike is lost.
+ */
 function thinned(points: readonly LinePoint[]): readonly LinePoint[] {
   if (points.length <= drawnPoints) return points;
   const stretch = Math.ceil((2 * points.length) / drawnPoints);
@@ -103,13 +106,16 @@ function thinned(points: readonly LinePoint[]): readonly LinePoint[] {
   return points.filter((_, i) => kept.has(i));
 }
 
-/** The curve of means over about a fortieth of the series, each in the middle of its points: of all points, but no more means than are drawn. */
+/**
+ * The moving mean over about a fortieth of the series, centred on its points. It uses all points, but has no more
+ * values than are drawn.
+ */
 function withMean(points: readonly LinePoint[]): LinePoint[] {
   const half = Math.max(2, Math.round(points.length / 80));
   const every = Math.ceil(points.length / (drawnPoints - 1));
   return points.flatMap((point, i) => {
     if (i % every !== 0 && i !== points.length - 1) return [];
-    // Each window is summed afresh: a difference of two sums forgets all values beside one that is huge.
+    // Each window is summed afresh. With a running sum, one huge value would cancel out all others.
     const window = points.slice(Math.max(0, i - half), i + half + 1);
     return { ...point, y: window.reduce((sum, { y }) => sum + y, 0) / window.length };
   });

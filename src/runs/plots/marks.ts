@@ -1,4 +1,4 @@
-/** Draws what lies between the axes of a chart. */
+/** Draws the marks between the axes of a chart. */
 import type { Chart, Mark, Point } from './chart.ts';
 import { type Scale, scaleOf } from './scale.ts';
 import { round, stroke, write } from './svg.ts';
@@ -7,10 +7,10 @@ import { colors } from './tokens.ts';
 
 type Text = Extract<Mark, { kind: 'text' }>;
 
-/** The sizes of numbers on bars: the first one with which none runs into its neighbour. Without one they are left out. */
+/** Font sizes for numbers on bars, tried in order. If numbers still overlap in the last one, they are omitted. */
 const textSizes = [10, 8];
 
-/** The plot of a chart: where its numbers lie, in pixels from the upper left corner. */
+/** The plot of a chart, which maps data coordinates to pixels from the upper left corner. */
 export class Plot {
   readonly chart: Chart;
   readonly x: Scale;
@@ -30,7 +30,7 @@ export class Plot {
 
   svg = () => this.chart.marks.map((mark) => this.#mark(mark)).join('');
 
-  /** How far texts beside points reach, from the plot's left edge. */
+  /** How far texts beside points extend, from the plot's left edge. */
   reach(): { from: number; to: number } {
     let [from, to] = [0, this.chart.width];
     for (const { at, text, side } of this.#texts()) {
@@ -95,7 +95,7 @@ export class Plot {
   }
 }
 
-/** The points that an axis has to have room for. */
+/** The points that the axes must include. */
 function pointsOf(mark: Mark): Partial<Point>[] {
   switch (mark.kind) {
     case 'line':

@@ -17,7 +17,7 @@ import {
 } from './plots.ts';
 import { Report } from './report.ts';
 
-/** Dark pixels of an 8-bit RGBA PNG. */
+/** Number of dark pixels in an 8-bit RGBA PNG. */
 function darkPixels(png: Uint8Array): number {
   const view = Buffer.from(png);
   const width = view.readUInt32BE(16);
@@ -98,7 +98,7 @@ describe('one look', () => {
     expect(sheet).toContain('M0,0v300h380');
     expect(sheet).not.toContain('v240');
     const page = new Report('t').charts([wide, tall]).html();
-    // Where the plot's corner lies in the picture, and the picture's size: the same for both.
+    // The plot's corner in the picture and the picture's size must be equal for both.
     const corners = [
       ...page.matchAll(/viewBox="([-\d.]+) ([-\d.]+) ([\d.]+) ([\d.]+)".*?translate\(([\d.]+),([\d.]+)\)/g),
     ];

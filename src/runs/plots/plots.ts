@@ -25,7 +25,7 @@ export function toSvg(chart: Chart | Sheet): string {
 /** Draws a chart as a PNG picture. */
 export async function toPng(chart: Chart | Sheet, options: { scale?: number } = {}): Promise<Uint8Array> {
   const { renderAsync } = await import('@resvg/resvg-js');
-  // On another thread: who watches this one would take a long drawing for a rank that hangs.
+  // On another thread: a long drawing on this one would make the rank look hung.
   const picture = await renderAsync(toSvg(chart), {
     fitTo: { mode: 'zoom', value: options.scale ?? 1.5 },
     font: {
@@ -38,17 +38,17 @@ export async function toPng(chart: Chart | Sheet, options: { scale?: number } = 
   return picture.asPng();
 }
 
-/** These panels come first, in this order. */
+/** Panels that come first, in this order. */
 const foremost = ['loss', 'accuracy', 'reward', 'teacher_kl', 'grad_norm', 'lr', 'kl', 'entropy', 'margin'];
-/** Metrics without a panel: duplicates of others and bookkeeping. */
+/** Metrics without a panel: duplicates and bookkeeping. */
 const left =
   /_by_examples$|^(reward_mean|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|step_time|grad_clipped|time|examples|tokens|skipped_steps)$/;
 const shares = /(^|_)(accuracy|agreement|ended|clip_fraction|pass_at_\d+|proper_ending_rate)$/;
-/** Metrics that a schedule or a controller sets. */
+/** Metrics set by a schedule or a controller. */
 const set = /^(lr|kl_coef|level_.*)$/;
 const mostPanels = 12;
 
-/** One panel per metric, `train/` and `eval/` of the same name together. */
+/** One panel per metric, with `train/` and `eval/` of the same name together. */
 export function curveCharts(rows: readonly MetricRow[]): Chart[] {
   const panels = new Map<string, Map<string, { x: number[]; y: number[] }>>();
   for (const { step, time: _, ...values } of rows) {
@@ -88,7 +88,7 @@ export function curveCharts(rows: readonly MetricRow[]): Chart[] {
 
 type Panel = ReadonlyMap<string, { x: readonly number[]; y: readonly number[] }>;
 
-/** Whether all curves of a panel are in an earlier one: with one reward, its own curve is that of the sum. */
+/** Whether an earlier panel has all curves of this one. With a single reward, its curve equals the sum's. */
 const repeats = (panel: Panel, earlier: Panel) =>
   [...panel].every(([name, { x, y }]) => {
     const other = earlier.get(name);

@@ -1,5 +1,5 @@
 /**
- * A report in one HTML file: headings, tables, charts and samples, nothing loaded from elsewhere.
+ * A report in a single HTML file: headings, tables, charts and samples, with nothing loaded from elsewhere.
  *
  *     const report = new Report('GRPO on chain_sum', 'tiny model, 200 steps');
  *     report.section('Curves').charts(curveCharts(rows));
@@ -32,7 +32,7 @@ export class Report {
     return this.#add(`<p>${escapeHtml(text)}</p>`);
   }
 
-  /** A highlighted note on something that is often misread. */
+  /** A highlighted note on a metric that is often misread. */
   note(text: string): this {
     return this.#add(`<p class="note">${escapeHtml(text)}</p>`);
   }

@@ -50,7 +50,7 @@ describe('ticks', () => {
 describe('the ends of an axis', () => {
   const ends = (axis: Axis, low: number, high: number) => {
     const { of } = scaleOf(axis, low, high);
-    // What lies at a share: the axis is linear.
+    // The value at a given share of the axis, which is linear.
     const [zero, one] = [of(0), of(1)];
     return [0, 1].map((share) => Math.round(((share - zero) / (one - zero)) * 1e9) / 1e9 || 0);
   };
@@ -59,7 +59,7 @@ describe('the ends of an axis', () => {
     expect(ends({}, 0.13, 0.87)).toEqual([0.13, 0.87]);
     expect(ends({ nice: true }, 0.13, 0.87)).toEqual([0.1, 0.9]);
     expect(ends({ nice: true }, 0, 1)).toEqual([0, 1]);
-    // Steps of 0.1 would end at 0.9, whose steps are 0.2.
+    // With steps of 0.1 the axis would end at 0.9, and that axis gets steps of 0.2.
     expect(ends({ nice: true }, 0.02, 0.83)).toEqual([0, 1]);
     expect(ends({ nice: true, ends: [0, undefined] }, 0.13, 0.87)).toEqual([0, 1]);
     expect(ends({ ends: [undefined, 200] }, 1, 100)).toEqual([1, 200]);
@@ -96,7 +96,7 @@ describe('numbers', () => {
         ...['4.56e-5', '−1e-12'],
       ]),
     );
-    // Three digits of these are those of the next power of ten.
+    // Rounded to three digits, these become the next power of ten.
     const close = [0.9996, 9.996, 999.7, -999.6, 999_700_000, 999.7e9];
     expect(close.map(short)).toEqual(['1', '10', '1,000', '−1,000', '1G', '1e12']);
   });
@@ -113,7 +113,7 @@ describe('text', () => {
       const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="2000" height="200"><text y="100" font-size="100">${text}</text></svg>`;
       const font = { fontFiles: [fontFile], loadSystemFonts: false, defaultFontFamily: fontFamily };
       const ink = new Resvg(svg, { font }).getBBox();
-      // The ink ends a little before the last letter does.
+      // The ink ends slightly before the last letter's advance.
       const drawn = (ink?.x ?? 0) + (ink?.width ?? 0);
       expect(Math.abs(textWidth(text, 100) - drawn)).toBeLessThan(25);
     }

@@ -1,31 +1,31 @@
-/** From numbers to pixels: the ends of an axis, its ticks and how they are written. */
+/** Maps numbers to pixels: the ends of an axis, its ticks and their labels. */
 
 export interface Axis {
   title?: string | undefined;
-  /** The ends; without them those of what is drawn. `undefined` leaves one end to the data. */
+  /** The ends of the axis. Without them, or for an `undefined` end, the data decide. */
   ends?: readonly [number | undefined, number | undefined];
   log?: boolean;
-  /** Moves the ends that the data gives outwards to a tick. */
+  /** Extends ends that the data decide outwards to a tick. */
   nice?: boolean;
-  /** Ticks at whole numbers only. */
+  /** Ticks only at whole numbers. */
   whole?: boolean;
-  /** About how many ticks. */
+  /** The approximate number of ticks. */
   count?: number;
-  /** Ticks at given places, with their texts: names in place of numbers. */
+  /** Ticks at given positions with given labels, such as names. */
   ticks?: readonly { at: number; text: string }[];
-  /** Whether lines go through the plot at the ticks. */
+  /** Whether grid lines are drawn at the ticks. */
   grid?: boolean;
-  /** Writes the ticks in percent. */
+  /** Labels the ticks in percent. */
   percent?: boolean;
 }
 
 export interface Scale {
-  /** The place of a value as a share of the axis. */
+  /** The position of a value as a share of the axis. */
   of(value: number): number;
   ticks: readonly { at: number; text: string }[];
 }
 
-/** The axis of values that lie between `low` and `high` (which is below it if there are none). */
+/** The scale for values between `low` and `high`. `high` is below `low` if there are none. */
 export function scaleOf(axis: Axis, low: number, high: number): Scale {
   const [from, to] = endsOf(axis, low, high);
   if (axis.log) return logScale(from, to);
@@ -47,7 +47,7 @@ function endsOf(
     [from, to] = log ? [from / 2, to * 2] : [from - apart(from), to + apart(to)];
   if (nice && log) [from, to] = [logStepBelow(from), 1 / logStepBelow(1 / to)];
   else if (nice)
-    // A longer axis may have longer steps.
+    // Extending the axis may enlarge the step, so this repeats until it is stable.
     for (let step = 0, next = stepOf(first ?? from, last ?? to, count); next !== step; ) {
       step = next;
       [from, to] = [rounded(Math.floor(from / step + 1e-9), step), rounded(Math.ceil(to / step - 1e-9), step)];
@@ -58,14 +58,14 @@ function endsOf(
   return from === to ? ([from, from + 1] as const) : ([from, to] as const);
 }
 
-/** The room on both sides of a value that stands alone. */
+/** The margin on both sides of a single value. */
 const apart = (value: number) => (Math.abs(value) < 1e-290 ? 0.5 : Math.abs(value) * 0.05);
 
-/** Beyond these, powers of ten are no longer exact, or the length of an axis is no number. */
+/** Outside this range, powers of ten are inexact or the length of an axis overflows. */
 const [smallest, largest] = [1e-300, 1e300];
 const exact = (value: number, log = false) => Math.max(log ? smallest : -largest, Math.min(largest, value));
 
-/** The largest of 1, 2 and 5 times a power of ten that is not above the value. */
+/** The largest of 1, 2 and 5 times a power of ten that does not exceed the value. */
 function logStepBelow(value: number): number {
   const power = 10 ** Math.floor(Math.log10(value) + 1e-9);
   return power * ([5, 2].find((factor) => factor * power <= value * (1 + 1e-9)) ?? 1);
@@ -78,7 +78,7 @@ function stepOf(from: number, to: number, count: number): number {
   return power * (raw >= 7.08 * power ? 10 : raw >= 3.17 * power ? 5 : raw >= 1.42 * power ? 2 : 1);
 }
 
-/** `n × step` as the nearest number of few digits: 3 × 0.1 is 0.3. */
+/** `n × step` as the nearest short decimal: 3 × 0.1 gives 0.3. */
 const rounded = (n: number, step: number) => (step < 1 ? n / Math.round(1 / step) : n * step);
 
 function ticksBetween(from: number, to: number, { count = 6, whole = false }: Axis): number[] {
@@ -93,7 +93,7 @@ function logScale(from: number, to: number): Scale {
   const [a, b] = [Math.log10(from), Math.log10(to)];
   const factors = b - a > 2 ? [1] : b - a > 1 ? [1, 3] : [1, 2, 5];
   const ticks: number[] = [];
-  // Every power that has room: more than some eight would run into one another.
+  // At most about eight powers, because more labels would overlap.
   const every = Math.max(1, Math.ceil((b - a) / 8));
   for (let power = Math.floor(a); power <= Math.ceil(b); power += every)
     for (const factor of factors) {
@@ -114,7 +114,7 @@ const units = [
 const minus = (text: string) => text.replace(/^-/, /[1-9]/.test(text) ? '−' : '');
 const trimmed = (text: string) => (text.includes('.') ? text.replace(/\.?0+(?=$|e)/, '') : text);
 
-/** One way of writing for all ticks of an axis: as many decimals as tell neighbours apart. */
+/** One format for all ticks of an axis, with just enough decimals to tell neighbours apart. */
 function writerOf(ticks: readonly number[], { percent = false }: Axis): (value: number) => string {
   const largest = Math.max(0, ...ticks.map(Math.abs));
   const step = Math.min(...ticks.slice(1).map((tick, i) => tick - (ticks[i] as number)));
@@ -128,7 +128,7 @@ function writerOf(ticks: readonly number[], { percent = false }: Axis): (value: 
     const digits = Math.max(0, Math.floor(Math.log10(largest)) - Math.floor(Math.log10(step) + 1e-9));
     return (value) => scientific(value, Math.min(15, digits));
   }
-  // Where a unit would need more decimals, all digits are easier to read.
+  // If a unit would need more decimals, all digits are easier to read.
   for (const [unit, sign] of units) if (largest >= unit && step >= unit / 1000) return fixed(unit, sign);
   return fixed(1, '');
 }
@@ -139,7 +139,7 @@ const scientific = (value: number, decimals: number) =>
 const grouped = (digits: string) =>
   minus(digits.replace(/^(-?\d+)/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ',')));
 
-/** A number in three digits: 0.123, 1,234, 2.5M, 8e-7. Whole numbers below a million are written whole. */
+/** Formats with three significant digits: 0.123, 2.5M, 8e-7. Whole numbers below a million are in full: 1,234. */
 export function short(value: number): string {
   const size = Math.abs(value);
   if (value === 0) return '0';
@@ -152,5 +152,5 @@ export function short(value: number): string {
   return minus(trimmed(value.toPrecision(3)));
 }
 
-/** Writes a share in percent with up to so many decimals. */
+/** Formats a share in percent with at most this many decimals. */
 export const inPercent = (decimals: number) => (value: number) => `${minus(trimmed((100 * value).toFixed(decimals)))}%`;

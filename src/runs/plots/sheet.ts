@@ -1,4 +1,4 @@
-/** Puts charts into SVG documents: one each, or several on a sheet, their plots of one size and with equal margins. */
+/** Arranges charts in SVG documents: one each, or several on a sheet with plots of equal size and equal margins. */
 import type { Chart, Sheet } from './chart.ts';
 import { Drawing } from './drawing.ts';
 import { fontFamily } from './font.ts';
@@ -10,7 +10,7 @@ const padding = 14;
 const spacing = 28;
 const headingSize = 18;
 
-/** Several charts on one sheet, their plots of one size. */
+/** Several charts on one sheet, with plots of equal size. */
 export function grid(
   charts: readonly Chart[],
   { columns, title, subtitle }: { columns?: number; title?: string | undefined; subtitle?: string | undefined } = {},
@@ -26,14 +26,13 @@ export function sameSize(charts: readonly Chart[]): Chart[] {
   return charts.map((chart) => ({ ...chart, width, height }));
 }
 
-/** The documents of charts that stand in one row: the same size, the plots at the same place. */
+/** Documents of charts that are shown in one row, with equal size and their plots at the same position. */
 export function documentsOf(charts: readonly Chart[]): string[] {
   const drawings = charts.map((chart) => new Drawing(chart));
   const [width, height] = [new Track(drawings, 'width'), new Track(drawings, 'height')];
   return drawings.map((drawing) => documentOf(width.size, height.size, placed(drawing, width.before, height.before)));
 }
 
-/** The document of a sheet. */
 export function sheetOf({ title, subtitle, columns, charts }: Sheet): string {
   const drawings = charts.map((chart) => new Drawing(chart));
   const shown = Math.max(1, Math.min(columns, charts.length));
@@ -60,7 +59,7 @@ export function sheetOf({ title, subtitle, columns, charts }: Sheet): string {
   return documentOf(width, heading + lengthOf(down), parts.join(''));
 }
 
-/** A row or a column: the room of its largest plot, and of the widest margins on both sides. */
+/** A row or column: the size of its largest plot, and the widest margins on both sides. */
 class Track {
   readonly before: number;
   readonly size: number;
@@ -77,11 +76,11 @@ class Track {
 const lengthOf = (tracks: readonly Track[]) =>
   Math.max(0, tracks.reduce((sum, { size }) => sum + size + spacing, 0) - spacing);
 
-/** Where the plots of a track begin. */
+/** The position at which the plots of a track begin. */
 const startOf = (tracks: readonly Track[], index: number) =>
   tracks.slice(0, index).reduce((sum, { size }) => sum + size + spacing, tracks[index]?.before ?? 0);
 
-/** A chart whose plot has its upper left corner there. */
+/** A chart with its plot's upper left corner at this point. */
 const placed = (drawing: Drawing, left: number, top: number) =>
   `<g transform="translate(${round(left)},${round(top)})">${drawing.svg()}</g>`;
 

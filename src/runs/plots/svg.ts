@@ -1,4 +1,4 @@
-/** The elements of SVG that charts are made of. */
+/** The SVG elements of charts. */
 import { colors } from './tokens.ts';
 
 export const labelSize = 11;

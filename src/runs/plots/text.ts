@@ -1,10 +1,13 @@
-/** How wide a text is in the plots' font, by the font's own tables: labels, legends and margins get the room they need. */
+/**
+ * Widths of text in the plots' font, from the font's own tables, so that labels, legends and margins get the room they
+ * need.
+ */
 import { readFileSync } from 'node:fs';
 import { fontFile } from './font.ts';
 
 let widths: Map<number, number> | undefined;
 
-/** A letter that the font does not have, in the font's own size: reports are shown in the reader's fonts. */
+/** The width of a character that the font lacks, as a share of the font size. Reports use the reader's fonts for it. */
 const unknown = 0.6;
 
 /** The width of a text in pixels. */
@@ -15,7 +18,7 @@ export function textWidth(text: string, size: number): number {
   return width * size;
 }
 
-/** The text, or as much of its beginning as has room. */
+/** The text, or as much of its beginning as fits. */
 export function shortened(text: string, size: number, room: number): string {
   if (textWidth(text, size) <= room) return text;
   const letters = [...text];
@@ -23,7 +26,7 @@ export function shortened(text: string, size: number, room: number): string {
   return `${letters.join('').trimEnd()}…`;
 }
 
-/** The advance of each character as a share of the font's size. TrueType: `cmap` of format 4, `hmtx`. */
+/** The advance of each character as a share of the font size. TrueType: `cmap` format 4, `hmtx`. */
 function advances(font: Buffer): Map<number, number> {
   const tables = new Map<string, number>();
   for (let i = 0; i < font.readUInt16BE(4); i++) {

@@ -1,6 +1,6 @@
 /**
- * Colours of plots and pages. Four have a fixed meaning: training blue, held-out orange, gold
- * (a verifier, known answers) green, proxy (a reward model) purple. Other names get other colours.
+ * Colours of plots and pages. Four have a fixed meaning: training is blue, held-out orange, gold (a verifier, known
+ * answers) green, proxy (a reward model) purple. Other names get other colours.
  */
 export const colors = {
   training: '#2563eb',
@@ -40,7 +40,10 @@ const meanings: [RegExp, string][] = [
   [/^(eval(uation)?|held[-_ ]out|validation|test)\b/, colors.heldOut],
 ];
 
-/** The colour of each name, in order: the fixed one if it is the first with that meaning, otherwise the next free one. */
+/**
+ * The colour of each name, in order: the fixed colour for the first name with that meaning, otherwise the next free
+ * one.
+ */
 export function colorsOf(names: readonly string[]): string[] {
   const taken = new Set<string>();
   let used = 0;

@@ -1,6 +1,6 @@
 /**
- * A run that was renamed or copied has its rollouts under its new name. The earlier ones are copied there: the database of the
- * old name may still be another run's.
+ * Rollouts of a run that was renamed or copied. The earlier ones are copied to the new name, because the database under
+ * the old name may still belong to another run.
  */
 import { existsSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { UserError } from '../../errors.ts';
 import { makeFolder } from '../../folder.ts';
 
-/** Copies a database of rollouts, also one that is being written. Nothing to do where there is none, or both are the same. */
+/** Copies a rollout database, even one being written. Does nothing if there is none or the paths are the same. */
 export function copyRollouts(from: string, to: string): void {
   if (!existsSync(from)) return;
   if (existsSync(to)) {
@@ -18,7 +18,7 @@ export function copyRollouts(from: string, to: string): void {
     );
   }
   makeFolder(dirname(to));
-  const part = `${to}.part`; // of a copy that was cut off, or of this one: half a database must not be taken for a whole one
+  const part = `${to}.part`; // completed by a rename: a partial copy is never taken for a database
   rmSync(part, { force: true });
   const database = new DatabaseSync(from, { timeout: 30_000 });
   try {

@@ -130,7 +130,7 @@ describe('rollouts.db', () => {
     const counts = { rollout_episodes: 1, rollout_turns: 3, rollout_sequences: 1, eval_rollout_turns: 1 };
     for (const [table, n] of Object.entries(counts))
       expect(database.prepare(`select count(*) as n from ${table}`).get()).toEqual({ n });
-    // One of an earlier version has no such tables.
+    // A database of an earlier version lacks these tables.
     for (const table of ['rollout_episodes', 'rollout_sequences']) database.exec(`drop table ${table}`);
     using reader = openRollouts(path);
     expect([reader.episode(1), reader.tokens(1)?.sequence]).toEqual([undefined, undefined]);
@@ -177,7 +177,7 @@ describe('rollouts.db', () => {
     const database = new DatabaseSync(path);
     database.exec('pragma journal_mode = wal');
     database.close();
-    // A folder in the place of its log: the log cannot be made, as on a read-only disk.
+    // SQLite cannot create its log where a folder has that name, as on a read-only disk.
     mkdirSync(`${path}-wal`);
     using reader = openRollouts(path);
     expect(reader.query().length).toBe(1);

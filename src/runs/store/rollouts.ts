@@ -1,5 +1,5 @@
 /**
- * The rollouts of a policy run in SQLite. A separate thread writes them, so that training does not wait; other
+ * The rollouts of a policy run in SQLite. A separate thread writes them, so that training does not wait. Other
  * processes can read at any time (WAL).
  *
  *     const store = await RolloutStore.open('run/rollouts.db');
@@ -36,7 +36,7 @@ interface Waiting {
 /** Pending batches before `add` waits: enough to hide a slow disk, few enough to bound memory. */
 const defaultQueueLimit = 64;
 
-/** The thread of a store that was closed, for the next one: its start takes longer than what a short run writes. */
+/** The thread of a closed store, kept for the next: starting one takes longer than all writes of a short run. */
 let idle: Worker | undefined;
 
 function takeThread(): Worker {
@@ -48,7 +48,7 @@ function takeThread(): Worker {
   return new Worker(new URL(`./worker.${extension}`, import.meta.url));
 }
 
-/** Without those of one store. A worker has listeners of its own, too. */
+/** Removes a store's listeners, but not the worker's own. */
 function forget(worker: Worker): Worker {
   for (const event of ['message', 'error', 'exit']) worker.removeAllListeners(event);
   return worker;
@@ -64,7 +64,7 @@ function leaveThread(worker: Worker): void {
   });
 }
 
-/** Of all stores, so that no reply is taken for that of another one's request. */
+/** Counted over all stores, so that a late reply never matches another store's request. */
 let requests = 0;
 
 type Unnumbered<T> = T extends { number: number } ? Omit<T, 'number'> : never;
@@ -77,7 +77,7 @@ export class RolloutStore {
   readonly #blocked: (() => void)[] = [];
   #failure: Error | undefined;
   #closing: Promise<void> | undefined;
-  /** Whether the thread lives and is this store's. */
+  /** Whether the thread is alive and still belongs to this store. */
   #hasThread = true;
 
   /** `resumedAt`: rows of later steps are deleted, because the run takes those steps again. */
@@ -118,7 +118,7 @@ export class RolloutStore {
     this.#throwIfFailed();
   }
 
-  /** Once everything added so far is in the database. */
+  /** Closes the database after everything added so far is written. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -346,12 +346,12 @@ export class RolloutReader implements Disposable {
   }
 }
 
-/** What SQLite says where no log can be made: CANTOPEN on a read-only disk, READONLY_DIRECTORY in another user's folder. */
+/** SQLite cannot create a log: CANTOPEN on a read-only disk, READONLY_DIRECTORY in another user's folder. */
 const noLog = [14, 1544];
 
 /**
- * A database in WAL mode can be opened only where the index of its log can be written beside it. Where it cannot (an archive, a
- * read-only disk), nobody writes the database either, and it is read as a file that does not change.
+ * A WAL database can be opened only if SQLite can write the log's index beside it. Where it cannot (an archive, a
+ * read-only disk), nobody else writes the database either, so it is opened as immutable.
  */
 function openForReading(path: string): DatabaseSync {
   try {
@@ -392,7 +392,7 @@ export function openRollouts(path: string): RolloutReader {
   return new RolloutReader(path);
 }
 
-/** A blob's bytes in a buffer of their own, aligned for typed arrays. */
+/** A blob's bytes in a separate buffer, aligned for typed arrays. */
 function copied(bytes: Uint8Array): ArrayBuffer {
   return bytes.slice().buffer as ArrayBuffer;
 }

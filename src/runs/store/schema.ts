@@ -1,6 +1,6 @@
 /**
- * Tables of `rollouts.db`. Users query `rollouts` and `eval_rollouts`. Parts of the reward and per-token data have
- * separate tables, to keep the first two fast to scan.
+ * The tables of `rollouts.db`. Users query `rollouts` and `eval_rollouts`. Reward parts and per-token data are in
+ * separate tables, which keeps those two fast to scan.
  */
 export interface Rollout {
   step: number;
@@ -11,9 +11,9 @@ export interface Rollout {
   completion: string;
   reward: number;
   advantage: number;
-  /** Named parts that make up the reward. */
+  /** Named parts of the reward. */
   parts?: Record<string, number>;
-  /** What lists of rollouts filter by. */
+  /** Facts by which lists of rollouts can be filtered. */
   facts?: RolloutFacts;
   /** The turns of an episode of an environment. */
   episode?: StoredEpisode;
@@ -27,7 +27,7 @@ export interface StoredEpisode {
   turns: readonly StoredTurn[];
 }
 
-/** What was said after the prompt, and by whom. Tokens and rewards are those of the policy's own turns. */
+/** A message after the prompt, and who wrote it. Only the policy's own turns have tokens and rewards. */
 export interface StoredTurn {
   role: string;
   content: string;
@@ -35,31 +35,31 @@ export interface StoredTurn {
   reward?: number;
 }
 
-/** Facts about a response that its text does not tell. */
+/** Facts about a response that are not in its text. */
 export interface RolloutFacts {
-  /** The task that its prompt is of. */
+  /** The prompt's task. */
   task?: string;
-  /** Ended by itself, not cut at the length limit. */
+  /** Ended by itself instead of being cut off at the length limit. */
   ended: boolean;
   lengthTokens: number;
 }
 
 export interface EvalRollout extends Omit<Rollout, 'rolloutIndex' | 'advantage' | 'tokens'> {}
 
-/** Per-token data: what `attune replay` needs to recompute a step's losses. */
+/** Per-token data, from which `attune replay` recomputes a step's losses. */
 export interface RolloutTokens {
   promptIds: Int32Array;
   completionIds: Int32Array;
   /** Log-probs under the weights that sampled, at the sampling temperature. */
   logprobs: Float32Array;
-  /** Under the frozen model that the policy is compared with: its reference, or its teacher. */
+  /** Log-probs under the frozen model that the policy is compared with: reference or teacher. */
   refLogprobs?: Float32Array;
   values?: Float32Array;
-  /** Per-token advantages, where they differ along a response (GAE). */
+  /** Per-token advantages, if they vary along a response (GAE). */
   advantages?: Float32Array;
   /**
-   * Of an episode: all ids behind the prompt, and where those of the policy (`completionIds`) are, [start, end, start, end, …] counted
-   * from the beginning of the prompt. `starts`: where the conversations of an agent begin in the ids, if it is one.
+   * For an episode: all ids after the prompt, and the policy's own (`completionIds`) as [start, end, start, end, …],
+   * counted from the beginning of the prompt. `starts`: where an agent's conversations begin in the ids.
    */
   sequence?: { ids: Int32Array; spans: Int32Array; starts?: Int32Array };
 }
@@ -92,7 +92,7 @@ create table if not exists eval_rollout_turns(
   primary key(rollout_id, place)) without rowid;
 `;
 
-/** Requests to the writing thread; each is acknowledged by its number. */
+/** Requests to the writer thread. Each is acknowledged by its number. */
 export type RolloutRequest =
   | { kind: 'open'; number: number; path: string; resumedAt?: number }
   | { kind: 'rows'; number: number; rollouts?: Rollout[]; evalRollouts?: EvalRollout[] }

@@ -1,4 +1,4 @@
-/** The thread that owns the writing side of `rollouts.db`, of one database after another; see rollouts.ts. */
+/** The thread that writes `rollouts.db`, one database after another; see rollouts.ts. */
 import { parentPort } from 'node:worker_threads';
 import type { RolloutReply, RolloutRequest } from './schema.ts';
 import { openWriter, type RolloutWriter } from './writer.ts';

@@ -2,7 +2,7 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { type EvalRollout, type Rollout, type RolloutFacts, type StoredEpisode, schemaSql } from './schema.ts';
 
-/** What belongs to a rollout, and goes with it. */
+/** Tables whose rows belong to a rollout, and are deleted with it. */
 const dependants = {
   rollouts: [
     ...['reward_parts', 'rollout_facts', 'rollout_tokens'],
@@ -15,7 +15,7 @@ type EpisodeInserts = Record<'episode' | 'turn', StatementSync>;
 
 export type RolloutWriter = ReturnType<typeof openWriter>;
 
-/** Opens the database, or makes it; rows of steps after `resumedAt` are deleted. */
+/** Opens or creates the database, and deletes rows of steps after `resumedAt`. */
 export function openWriter(path: string, resumedAt?: number) {
   const database = new DatabaseSync(path, { timeout: 30_000 });
   try {
@@ -84,12 +84,12 @@ function writerOf(database: DatabaseSync, resumedAt: number | undefined) {
     },
   };
 
-  /** A database that nobody writes needs no log: one file, which can be read also where nothing can be written. */
+  /** A database that nobody writes needs no log. A single file can also be read where nothing can be written. */
   function leaveWal(): void {
     try {
       database.exec('pragma busy_timeout = 0; pragma journal_mode = delete;');
     } catch {
-      // Another process reads it: the log stays, empty.
+      // Another process is reading it, so the empty log stays.
     }
   }
 
@@ -141,7 +141,7 @@ function writerOf(database: DatabaseSync, resumedAt: number | undefined) {
     if (r.episode) addEpisode(id, r.episode, insertEvalEpisode);
   }
 
-  /** An evaluation that is made again, after an interrupt, takes the place of the first. */
+  /** An evaluation repeated after an interrupt replaces the first one. */
   function deleteEvaluations(steps: ReadonlySet<number>): void {
     for (const step of steps) {
       for (const each of deleteOfEvals) each.run(step);

@@ -149,13 +149,13 @@ describe.each(['sft', 'preference', 'outcome', 'process'] as const)('%s', (kind)
   });
 });
 
-/** The largest difference of two lists. */
+/** The largest absolute difference between two lists. */
 function furthest(a: readonly number[], b: readonly number[]): number {
   expect(a.length).toBe(b.length);
   return a.reduce((most, value, i) => Math.max(most, Math.abs(value - (b[i] as number))), 0);
 }
 
-/** A run's metrics without what a clock decides. */
+/** A run's metrics without timings. */
 function numbersOf(run: TrainingRun): unknown[] {
   return readMetrics(join(run.folder, 'metrics.jsonl')).map((row) =>
     Object.fromEntries(Object.entries(row).filter(([name]) => !/time|per_second/.test(name))),

@@ -26,11 +26,11 @@ export interface BatchTaskParts<Totals> {
   dataFingerprint?: string;
   heldOutFingerprint?: string;
   optimizer: { lr: number; weightDecay: number; shard?: Shard };
-  /** This process alone unless given. */
+  /** The processes that train together. Default: this one alone. */
   world?: World;
   checkpointing: boolean;
   evaluate?: (step: number) => Promise<Record<string, number>>;
-  /** Writes notes to the checkpoint's config.json. */
+  /** Called before each save, to write notes to the checkpoint's config.json. */
   beforeSave?: (optimizerSteps: number) => void | Promise<void>;
 }
 
@@ -96,7 +96,7 @@ function packFor(
 
 const exampleCount = (batches: readonly Batch[]) => batches.reduce((sum, batch) => sum + batch.examples, 0);
 
-/** Forward and backward of one micro-batch; its share of the step's metrics. */
+/** Forward and backward of one micro-batch. Returns its share of the step's metrics. */
 export function backwardBatch<Totals>(
   { model, objective, checkpointing }: Pick<BatchTaskParts<Totals>, 'model' | 'objective' | 'checkpointing'>,
   batch: Batch,
@@ -116,7 +116,7 @@ export function backwardBatch<Totals>(
   return { ...metrics, loss };
 }
 
-/** The objective's metrics over batches, dealt over the ranks, as if they were one step; without gradient. */
+/** The objective's metrics over all batches as one step, without gradient. Batches are dealt over the ranks. */
 export async function evaluateBatches<Totals>(
   model: Model,
   objective: Objective<Totals>,

@@ -1,6 +1,6 @@
 /**
- * The held-out batches of an evaluation, the same at every one. A set that is no larger than the sample that is asked for
- * is evaluated whole, each example once; from a larger one examples are drawn with replacement under their own seed.
+ * The held-out batches of an evaluation, the same at every evaluation. A set no larger than the requested sample is
+ * evaluated whole, each example once. From a larger set, examples are drawn with replacement under a separate seed.
  */
 import { type Batch, packBatch, type TokenStore } from '../../data/index.ts';
 import { Random } from '../../random.ts';
@@ -22,7 +22,7 @@ export async function evalSample(store: TokenStore, options: EvalSampleOptions):
   return sample;
 }
 
-/** Every record once, in order, up to a number of them. */
+/** Each record once, in order, up to a limit. */
 export async function* allBatches(
   store: TokenStore,
   batchSize: number,

@@ -1,6 +1,6 @@
 /**
- * Objectives: a packed batch's share of the step's loss, from the model's hidden states; one for each kind of labelled
- * text. Denominators are those of the whole step, so that the shares of micro-batches add up to the step's loss.
+ * Objectives: a packed batch's share of the step's loss, from the model's hidden states. There is one per kind of
+ * labelled text. Denominators cover the whole step, so the shares of its micro-batches add up to the step's loss.
  */
 import {
   type LossResult,
@@ -19,10 +19,13 @@ import { type Model, type PackedBatch, type ScoreHead, scoredTokens, tokenLogpro
 import { integers, type Tensor, tensor } from '../../tensor/index.ts';
 
 export interface Objective<Totals> {
-  /** Whether a prompt that several sequences share may be computed once; `loss` then finds rows by `packed.rows`. */
+  /**
+   * Whether a prompt shared by several sequences may be computed once. `loss` then finds its rows through
+   * `packed.rows`.
+   */
   sharesPrompts: boolean;
   totals(batches: readonly Batch[]): Totals;
-  /** The decisions that its accuracies are shares of; left out where it has none. */
+  /** The number of decisions behind the accuracies. Omitted if the objective has none. */
   decisions?(totals: Totals): number;
   loss(hidden: Tensor, packed: PackedBatch, batch: Batch, totals: Totals): LossResult;
 }
@@ -32,7 +35,7 @@ const sumOver = (batches: readonly Batch[], count: (batch: Batch) => number) =>
 
 export type SftObjective = Objective<{ tokens: number }>;
 
-/** A loss over the tokens that are trained on: those under the mask, or all. `lossOf` is given their packed positions. */
+/** A loss over the trained tokens: those under the mask, or all. `lossOf` gets their packed positions. */
 export function tokenObjective(
   allTokens: boolean,
   lossOf: (hidden: Tensor, packed: PackedBatch, tokens: number[], totals: { tokens: number }) => LossResult,
@@ -54,7 +57,7 @@ export function sftObjective(model: Model, { allTokens = false } = {}): SftObjec
   });
 }
 
-/** Bradley–Terry on the head's score at the last token; both responses of a pair are in the same batch. */
+/** Bradley–Terry loss on the head's score at the last token. Both responses of a pair are in the same batch. */
 export function preferenceObjective(
   model: Model,
   options: PreferenceRewardOptions & { margin?: boolean },
@@ -114,7 +117,7 @@ export function lastTokens(cuSeqlens: ArrayLike<number>): number[] {
   return Array.from({ length: cuSeqlens.length - 1 }, (_, s) => (cuSeqlens[s + 1] as number) - 1);
 }
 
-/** The head's outputs [tokens, outputs] at the given tokens of a batch. */
+/** The head's outputs [tokens, outputs] at the given packed positions. */
 function headRows(model: Model, hidden: Tensor, { rows }: PackedBatch, places: ArrayLike<number>): Tensor {
   const laid = rows === undefined ? places : Array.from(places, (place) => rows[place] as number);
   return headOf(model).forward(hidden.indexSelect(0, integers(laid, { device: hidden.device })));

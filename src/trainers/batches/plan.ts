@@ -1,6 +1,6 @@
 /**
- * Plans a training for `--dry-run` without loading weights: the model's size from its config, the data, the steps, the
- * memory.
+ * Plans a training for `--dry-run` without loading weights: the model's size from its config, the data, the steps and
+ * the memory.
  */
 import type { TokenStore } from '../../data/index.ts';
 import type { MemoryEstimate } from '../../models/index.ts';
@@ -12,23 +12,23 @@ import { tellStepNotes } from '../step-notes.ts';
 import { StepBatches, type StepBatchOptions, type StepState } from './step-batches.ts';
 
 export interface TrainingPlan extends ModelPlan {
-  /** --max-length as it was asked for. */
+  /** The --max-length that was requested. */
   maxLength?: number;
-  /** The longest sequence that a teacher, which reads the same examples, can read. */
+  /** The longest sequence that the teacher can read. It reads the same examples. */
   teacherPositions?: number;
   data: { train: DataCount; validation?: DataCount };
   steps: { total: number; microBatches: number; tokensPerMicroBatch: number };
 }
 
 export interface TrainingPlanOptions extends PlanOptions {
-  /** The checkpoint that the run goes on from. */
+  /** The checkpoint to resume from. */
   resume?: FoundCheckpoint;
 }
 
 interface DataCount {
   examples: number;
   tokens: number;
-  /** Examples that were left out, by reason. */
+  /** The number of dropped examples by reason. */
   dropped: Record<string, number>;
   badRows: number;
 }
@@ -41,7 +41,7 @@ export async function trainingPlan(
 ): Promise<TrainingPlan> {
   const { train } = data;
   const perExample = train.totalTokens / train.length;
-  // An epoch ends the micro-batch: none has more than all the examples once.
+  // An epoch ends its last micro-batch, so none holds more tokens than the dataset.
   const tokens = Math.round(Math.min(batching.tokenBudget ?? batching.batchSize * perExample, train.totalTokens));
   const steps = new StepBatches(train, batching);
   if (resume !== undefined) {
@@ -77,7 +77,7 @@ const number = (value: number) => value.toLocaleString('en-US', { maximumFractio
 const gib = (bytes: number) =>
   bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
-/** The memory by part; `more` is what comes besides training, in bytes by name. */
+/** The memory by part. `more` is memory besides training, in bytes by name. */
 export function describeMemory(memory: MemoryEstimate, more: Readonly<Record<string, number>> = {}): string {
   const parts = {
     weights: memory.weightBytes,
@@ -91,7 +91,7 @@ export function describeMemory(memory: MemoryEstimate, more: Readonly<Record<str
   return `about ${gib(total)}: ${told.join(', ')}`;
 }
 
-/** The memory of LoRA and QLoRA, so that one can choose. */
+/** The memory with LoRA and with QLoRA, for comparison. */
 export function describeChoices({ model, choices }: Pick<TrainingPlan, 'model' | 'choices'>): string[] {
   if (choices === null) return [];
   const { plain, int8, int4 } = choices;
@@ -100,7 +100,7 @@ export function describeChoices({ model, choices }: Pick<TrainingPlan, 'model' |
   ];
 }
 
-/** What each of several ranks takes by `--shard`, with these bytes besides training. */
+/** The memory of each rank by `--shard` mode. `more` is memory besides training, in bytes. */
 export function describeRanks({ ranks }: Pick<TrainingPlan, 'ranks'>, more = 0): string[] {
   if (ranks === null) return [];
   const { count, shard, choices, wholeBytes } = ranks;
@@ -111,7 +111,7 @@ export function describeRanks({ ranks }: Pick<TrainingPlan, 'ranks'>, more = 0):
   return [`Ranks     ${count}, the memory above is that of each: ${each.join(', ')}${whole}`];
 }
 
-/** A model with fewer positions than --max-length asks for decides, and so does its teacher. */
+/** Says so if the model's or the teacher's context is shorter than --max-length. */
 function describeLength({ positions, teacherPositions = positions, maxLength = 0 }: TrainingPlan): string[] {
   const least = Math.min(positions, teacherPositions);
   if (maxLength <= least) return [];
@@ -121,7 +121,7 @@ function describeLength({ positions, teacherPositions = positions, maxLength = 0
   ];
 }
 
-/** The plan as text; `more` is what is in memory besides training, in bytes by name. */
+/** The plan as text. `more` is memory besides training, in bytes by name. */
 export function describePlan(plan: TrainingPlan, more: Readonly<Record<string, number>> = {}): string {
   const { model, memory, data, steps } = plan;
   const part = ({ examples, tokens, dropped, badRows }: DataCount) => {

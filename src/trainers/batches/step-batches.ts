@@ -3,7 +3,7 @@
  *
  *     const steps = new StepBatches(tokens, { batchSize: 32, gradAccum: 4, epochs: 1, seed: 42 });
  *     const batches = await steps.next();                     // those of step 1
- *     state = steps.state;                                    // small and plain, for a checkpoint
+ *     state = steps.state;                                    // small plain data, for a checkpoint
  */
 
 import type { Batch } from '../../data/index.ts';
@@ -20,11 +20,11 @@ export interface StepBatchOptions extends Pick<BatchOptions, 'tokenBudget' | 'le
   /** May be a fraction. */
   epochs: number;
   seed: number;
-  /** Ends the training before its epochs if reached first. */
+  /** Ends the training early if it is reached before the epochs end. */
   maxSteps?: number;
 }
 
-/** A position in the data, and the steps that led there. */
+/** A position in the data, and the number of steps taken to reach it. */
 export interface StepState extends BatchState {
   steps: number;
 }
@@ -37,7 +37,7 @@ export class StepBatches {
   /** Micro-batches from the position to the end of the last epoch. */
   #left: number;
   #reader: AsyncIterator<Batch> | undefined;
-  /** The position after the last step that was handed out; that of `#batches` may be a step further. */
+  /** The position after the last step that `next` returned. With a peeked step `#batches` is one step ahead. */
   #position: BatchState;
   #peeked: { batches: Batch[]; end: BatchState } | undefined;
 
@@ -52,7 +52,7 @@ export class StepBatches {
     if (this.totalSteps === 0) throw new UserError('There is not a single step in this many epochs of so little data.');
   }
 
-  /** Those taken, and those that the rest of the data makes with batches of this size. */
+  /** The steps taken, plus those that the rest of the data gives at this batch size. */
   get totalSteps(): number {
     return Math.min(this.#inEpochs, this.#options.maxSteps ?? Number.POSITIVE_INFINITY);
   }
@@ -62,7 +62,7 @@ export class StepBatches {
     return (['maxSteps', 'epochs'] as const).filter((limit) => ends[limit] === this.totalSteps);
   }
 
-  /** Micro-batches of the next step: --grad-accum, or what is left of the epochs. */
+  /** The number of micro-batches in the next step: --grad-accum, or fewer at the end of the last epoch. */
   get microBatches(): number {
     return Math.min(this.#options.gradAccum, this.#left);
   }
@@ -71,7 +71,7 @@ export class StepBatches {
     return this.#steps + Math.ceil(this.#left / this.#options.gradAccum);
   }
 
-  /** The position after the last step that was handed out. */
+  /** The position after the last step that `next` returned. */
   get state(): StepState {
     return { ...this.#position, steps: this.#steps };
   }
@@ -89,13 +89,13 @@ export class StepBatches {
     this.#left = microBatchesFrom(this.#batches, state, this.#options.epochs);
   }
 
-  /** Passes over the data so far. */
+  /** Passes over the data so far, with fractions. */
   get epoch(): number {
     const { epoch, examples } = this.#position;
     return epoch + examples / this.#size;
   }
 
-  /** The last step may have fewer micro-batches than the others. */
+  /** The micro-batches of the next step. The last step may have fewer. */
   async next(): Promise<Batch[]> {
     const { batches, end } = await this.#read();
     this.#position = end;
@@ -105,7 +105,7 @@ export class StepBatches {
     return batches;
   }
 
-  /** What `next` will return. The state stays that before it. */
+  /** What `next` will return, without changing the state. */
   async peek(): Promise<Batch[]> {
     return (await this.#read()).batches;
   }
@@ -125,7 +125,7 @@ export class StepBatches {
   }
 }
 
-/** Micro-batches between a position and the end of the epochs, whose last may be a part of one. */
+/** The number of micro-batches from a position to the end of the epochs. The last epoch may be partial. */
 function microBatchesFrom(batches: Batches, { epoch, examples }: BatchState, epochs: number): number {
   const whole = Math.floor(epochs);
   const inLast = Math.round((epochs - whole) * batches.count(whole));

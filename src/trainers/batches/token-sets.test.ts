@@ -8,13 +8,13 @@ import { tokenSets } from './token-sets.ts';
 
 const tiny = join(import.meta.dirname, '../../../models/tiny');
 
-/** The token stores that this process holds open below a folder. */
+/** Token stores under a folder that this process still holds open. */
 function openBelow(folder: string): string[] {
   const targets = readdirSync('/proc/self/fd').flatMap((fd) => {
     try {
       return [readlinkSync(`/proc/self/fd/${fd}`)];
     } catch {
-      return []; // closed meanwhile
+      return []; // closed in the meantime
     }
   });
   return targets.filter((target) => target.startsWith(folder));

@@ -1,4 +1,4 @@
-/** Training and held-out examples, tokenised. */
+/** The tokenised training and held-out examples. */
 import { type Dataset, type Shape, type TokeniseOptions, type TokenStore, tokenise } from '../../data/index.ts';
 import { leftOutText } from '../../data/tally.ts';
 import { joinWorld, soloWorld } from '../../dist/world.ts';
@@ -16,10 +16,10 @@ export async function tokenSets<S extends Shape>(
   tokenizer: Tokenizer,
   encoding: TokeniseOptions,
 ): Promise<TokenSets> {
-  // Ranks after the first find the tokens in the cache; without one each makes its own.
+  // Rank 0 tokenises and the others read its cache. Without a cache every rank tokenises for itself.
   const world = encoding.cache === false ? soloWorld : await joinWorld();
   const { train, validation } = await world.firstThenRest('tokens', async () => {
-    await using opened = new AsyncDisposableStack(); // the first set, where the second one fails
+    await using opened = new AsyncDisposableStack(); // closes the first set if the second fails
     const train = opened.use(await tokenise(sets.train, tokenizer, encoding));
     const validation =
       sets.validation === undefined ? undefined : opened.use(await tokenise(sets.validation, tokenizer, encoding));
@@ -39,11 +39,11 @@ export async function tokenSets<S extends Shape>(
   };
 }
 
-/** Rows that are not trained on are counted at once: nobody should find out from the result. */
+/** Reports dropped rows before training, instead of leaving them to be discovered in the result. */
 function tellLeftOut(store: TokenStore, { name, tally }: Dataset<Shape>, progress?: Progress, part = ''): void {
   const text = leftOutText(store.tally);
   if (text === undefined) return;
-  // Of tokens that were in the cache the rows were not read now.
+  // With cached tokens the rows were not read, so `tally` has no faults to show.
   const [first] = store.tally.badRows > 0 ? tally.faults : [];
   progress?.start(`${name}${part}`).done(`left out: ${text}${first === undefined ? '' : ` (the first: ${first})`}`);
 }

@@ -1,19 +1,16 @@
-/**
- * How evaluations choose the best model: by which metric, in which direction, and whether there is such a metric at
- * all.
- */
+/** How evaluations choose the best model: the metric, its direction, and whether the metric exists. */
 import { suggestion, UserError } from '../../errors.ts';
 import { kebabCase } from '../../runs/index.ts';
 import type { LoopState } from './state.ts';
 import type { BestOptions } from './task.ts';
 
-/** What a trainer's evaluations measure. */
+/** The metrics of a trainer's evaluations. */
 export interface Judged {
-  /** The metric for the best model unless one is named. */
+  /** The default metric for the best model. */
   metric: string;
-  /** The measures, without prefix: names, or patterns of names that depend on data. */
+  /** The metrics' names without prefix, or patterns where names depend on the data. */
   names: readonly (string | RegExp)[];
-  /** Keeps a best model even if no option asks for one. */
+  /** Keeps a best model even without an option that asks for one. */
   always?: boolean;
 }
 
@@ -24,17 +21,17 @@ export interface BestConfig {
   loadBestModelAtEnd: boolean;
 }
 
-/** transformers writes `eval_loss`, we write `eval/loss`; `loss` alone means evaluation's too. */
+/** transformers writes `eval_loss`, attune `eval/loss`. A bare `loss` also means the evaluation's. */
 export function evalName(metric: string): string {
   const plain = metric.replace(/^eval[_/]/, '');
   return `eval/${plain}`;
 }
 
-/** By its name: losses, perplexities, errors and KLs are better when smaller, everything else when greater. */
+/** Judged by name: lower is better for losses, perplexities, errors and KLs, higher for the rest. */
 export const isBetterWhenGreater = (metric: string): boolean =>
   !/(^|[/_])(loss|nll|perplexity|ppl|error|kl)($|_)/.test(metric);
 
-/** Undefined if no option asks for a best model. */
+/** undefined if no option asks for a best model. */
 export function bestOptions(config: BestConfig, judged: Judged): BestOptions | undefined {
   const { metricForBestModel: named, earlyStoppingPatience: patience, loadBestModelAtEnd: loadAtEnd } = config;
   if (named === undefined && patience === undefined && !loadAtEnd && !judged.always) return undefined;
@@ -50,7 +47,10 @@ function checkMetric(metric: string, { names }: Judged): void {
   throw unknownMetric(metric, known);
 }
 
-/** The error for a metric that evaluation does not give. The first evaluation uses it too, since only then all names are known. */
+/**
+ * The error for a metric that the evaluation does not have. Also used after the first evaluation, when all names are
+ * known.
+ */
 export function unknownMetric(metric: string, names: readonly string[]): UserError {
   const known = names.map(evalName);
   return new UserError(
@@ -58,7 +58,7 @@ export function unknownMetric(metric: string, names: readonly string[]): UserErr
   );
 }
 
-/** Whether an evaluation is the best so far; the state then holds it, and else counts evaluations since the best. */
+/** Whether an evaluation is the best so far. Records it in the state, or counts it as one without improvement. */
 export function noteBest(
   state: Pick<LoopState, 'step' | 'best' | 'sinceBest'>,
   { metric, greaterIsBetter }: Pick<BestOptions, 'metric' | 'greaterIsBetter'>,
@@ -77,7 +77,7 @@ export function noteBest(
   return isBetter;
 }
 
-/** Options of evaluation must not be ignored when a set was too small to hold anything out. */
+/** Refuses evaluation options if nothing is held out, for example because the dataset is too small. */
 export function checkHeldOut(config: BestConfig, evaluates: boolean, sources: Record<string, string>): void {
   if (evaluates) return;
   const asked = (['earlyStoppingPatience', 'loadBestModelAtEnd', 'metricForBestModel'] as const).find(

@@ -1,4 +1,4 @@
-/** Opens the run of a config, and gives the loop's options. */
+/** Opens the run of a config, and makes the loop's options. */
 import type { z } from 'zod';
 import { tellFolder } from '../../dist/attempt.ts';
 import { WorldError } from '../../dist/failure.ts';
@@ -18,7 +18,7 @@ export { evalName } from './best.ts';
 type Shape = ReturnType<typeof runFields> & ReturnType<typeof optimizerFields> & ReturnType<typeof cadenceFields>;
 export type TrainingConfig = z.output<z.ZodObject<Shape>>;
 
-/** Opens the run of a resolved config: a new one, or the one that is resumed. Rank 0 writes it, the others follow. */
+/** Opens the run of a resolved config, new or resumed. Rank 0 writes it and the others follow. */
 export async function startRun<S extends ConfigSchema>(
   command: string,
   schema: S,
@@ -48,14 +48,17 @@ export async function startRun<S extends ConfigSchema>(
   return run;
 }
 
-/** Where rank 0 begins: the run's folder, and the step of the checkpoint that it goes on from. */
+/** Where rank 0 starts: its run folder, and the step of the checkpoint it resumes. */
 interface RunStart {
   folder: string;
   step: number | undefined;
 }
 const nowhere: RunStart = { folder: '', step: undefined };
 
-/** The folder of rank 0's run. Ranks look for the newest checkpoint by themselves: one that is being written may be there for some of them only. */
+/**
+ * The folder of rank 0's run. Every rank looks for the newest checkpoint itself, so one that is still being written may
+ * be visible to some ranks only.
+ */
 async function followed({ folder, step }: RunStart, own: number | undefined): Promise<string> {
   if (own !== step)
     throw new WorldError(

@@ -1,15 +1,15 @@
 /**
- * Whether a training has diverged. Its numbers may stay finite: losses are then many times the first one, or hardly better
- * than the first with a gradient of exactly 0, because the weights are so large that nothing moves the model any more. (A
- * gradient may well be 0 where a loss has come to its end, far below where it began.)
+ * Detects a diverged training, whose numbers may all be finite. Either the loss is many times the first one, or it is
+ * still near the first one with a gradient of exactly 0: the weights are then so large that updates no longer change
+ * the model. A gradient of 0 is normal at the end, when the loss is far below its start.
  */
 import { AttuneError } from '../../errors.ts';
 import type { LoopState } from './state.ts';
 
-/** A healthy loss wanders by tenths, not to ten times what it was. */
+/** A healthy loss fluctuates by tenths, not by a factor of ten. */
 const divergedFactor = 10;
 
-/** Counts the steps in a row that look diverged. */
+/** Counts consecutive steps that look diverged. */
 export function watchLoss(state: LoopState, metrics: Readonly<Record<string, number>>, lr: number): void {
   const { loss, grad_norm: gradNorm } = metrics;
   if (loss === undefined || !Number.isFinite(loss)) return;
@@ -19,7 +19,7 @@ export function watchLoss(state: LoopState, metrics: Readonly<Record<string, num
   state.diverging = exploded || dead ? (state.diverging ?? 0) + 1 : 0;
 }
 
-/** Whether a run that is at its end was diverging, or left out at least half of its updates. */
+/** Whether a finished run was diverging, or skipped at least half of its updates. */
 export const endsDiverged = ({ diverging = 0, skipped, skippedInRow, step }: LoopState): boolean =>
   diverging > 0 || (skippedInRow > 0 && 2 * skipped >= step);
 
@@ -32,7 +32,7 @@ export function divergedError({ firstLoss, skipped, step }: LoopState, lr: numbe
   );
 }
 
-/** The error of a run in which several updates in a row had a loss or a gradient that was not finite. */
+/** The error of a run with several consecutive updates whose loss or gradient was not finite. */
 export function nonFiniteError(found: { step: number; inRow: number; loss: number; norm: number; lr: number }) {
   const { step, inRow, loss, norm, lr } = found;
   const cause = Number.isFinite(loss)

@@ -1,11 +1,11 @@
-/** Whether a checkpoint leaves anything to do. */
+/** Whether a checkpoint has steps left to train. */
 import { UserError } from '../../errors.ts';
 import type { Run } from '../../runs/run.ts';
 import { counted } from '../../spelling.ts';
 import type { LoopState } from './state.ts';
 import type { StepLimit, TrainTask } from './task.ts';
 
-/** The run is finished and is asked for no more steps than it has taken. Its files stay as they are. */
+/** The run is finished, and no further steps were requested. Its files stay unchanged. */
 export class NothingToDo extends UserError {
   override name = 'NothingToDo';
 }

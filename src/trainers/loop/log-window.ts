@@ -4,7 +4,6 @@ import type { LoopState } from './state.ts';
 const isAveraged = (name: string) =>
   name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
 
-/** Adds the metrics of one step. */
 export function addToWindow(window: LoopState['window'], metrics: Readonly<Record<string, number>>): void {
   window.count++;
   for (const [name, value] of Object.entries(metrics)) {
@@ -12,6 +11,6 @@ export function addToWindow(window: LoopState['window'], metrics: Readonly<Recor
   }
 }
 
-/** The means of the averaged metrics over the steps that were added. */
+/** Means over the steps in the window. */
 export const windowMeans = ({ count, sums }: LoopState['window']): Record<string, number> =>
   Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, sum / count]));

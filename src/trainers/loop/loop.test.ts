@@ -91,7 +91,8 @@ describe('training', () => {
     const task = mlpTask({ totalSteps: 20, microBatch: 2 });
     const counts: number[] = [];
     for await (const _ of trainLoop(task, base)) counts.push(liveTensors());
-    // Never more than a step before. Fewer may be alive: garbage collection may take tasks of earlier tests meanwhile.
+    // At most as many tensors as a step earlier. There may be fewer, because the garbage collector may free tensors of
+    // earlier tests meanwhile.
     const grown = counts.slice(1).filter((count, i) => i > 0 && count > (counts[i] as number));
     expect(grown).toEqual([]);
   });
@@ -149,7 +150,7 @@ describe('stop and resume', () => {
     const options = { evalSteps: 2, saveSteps: 100 };
     const first = new AbortController();
     let calls = 0;
-    // After the last micro-batch of step 2, whose evaluation then has to wait.
+    // After the last micro-batch of step 2, so that its evaluation stays due.
     const onBackward = () => ++calls === 4 && first.abort();
     await train({ totalSteps: 6, onBackward }, { ...options, run: await newRun(), signal: first.signal });
     for (let i = 0; i < 2; i++) {
@@ -172,7 +173,7 @@ describe('stop and resume', () => {
     const controller = new AbortController();
     let calls = 0;
     const cut = await train(
-      // The second micro-batch of step 6 is never done.
+      // The second micro-batch of step 6 never runs.
       { totalSteps: 9, onBackward: () => ++calls === 11 && controller.abort() },
       { run: await newRun(), signal: controller.signal, evalSteps: 5 },
     );
@@ -196,7 +197,7 @@ describe('stop and resume', () => {
     const controller = new AbortController();
     let calls = 0;
     const cut = await train(
-      // The last micro-batch of step 5: the step is done, its evaluation is not.
+      // The last micro-batch of step 5: the step completes, its evaluation does not run.
       { totalSteps: 9, onBackward: () => ++calls === 10 && controller.abort() },
       { run: await newRun(), signal: controller.signal, evalSteps: 5 },
     );
@@ -268,7 +269,7 @@ function fail(when: boolean): undefined {
 it('gives the same weights where the update is started before the norm is known', async () => {
   const waits = await train({ totalSteps: 12 });
   const ahead = await train({ totalSteps: 12, scalesOnDevice: true });
-  // the two add up squares in another order
+  // the two sum the squares in different orders
   const close = (values: number[]) => values.map((value) => expect.closeTo(value, 6));
   expect(ahead.task.weights()).toEqual(close(waits.task.weights()));
   for (const [i, { train: metrics }] of waits.steps.entries()) {

@@ -1,6 +1,6 @@
 /**
- * The loop that every trainer shares: accumulation, clipping, schedule, cadence of log, evaluation and checkpoints,
- * best model, early stopping, non-finite guard, interrupts, crashes, exact resumption. A trainer supplies a
+ * The loop that every trainer shares: gradient accumulation, clipping, the schedule, logging, evaluation, checkpoints,
+ * the best model, early stopping, non-finite updates, interrupts, crashes and exact resumption. A trainer supplies a
  * `TrainTask`.
  *
  *     for await (const step of trainLoop(task, { run, lr: 1e-5, saveSteps: 100 })) console.log(step.step, step.metrics);
@@ -43,7 +43,7 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
       yield step;
       await nextTurn();
     }
-    // A run that ends while it diverges has not been trained: it fails, and its final model is not written.
+    // A run that ends while diverging fails, and its final model is not written.
     if (!loop.aborted && endsDiverged(loop.state)) throw divergedError(loop.state, options.lr);
     settled = true;
     return await loop.end();
@@ -52,13 +52,13 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
     await loop.crash(error as Error);
     throw error;
   } finally {
-    // The consumer left its `for await`: treated as an interrupt.
+    // The consumer left its `for await`, which counts as an interrupt.
     if (!settled) await loop.interrupt();
     bar?.done();
   }
 }
 
-/** A policy's loss does not show whether it learns, so what it learns from is shown instead: its teacher, or rewards. */
+/** A policy's loss does not show whether it learns, so the bar shows its KL to the teacher or its reward instead. */
 function report(bar: ProgressTask | undefined, { metrics }: TrainStep): void {
   const first = ['teacher_kl', 'reward'].find((name) => metrics[`train/${name}`] !== undefined) ?? 'loss';
   const values = [first, 'accuracy', 'lr']
@@ -77,11 +77,10 @@ class Loop {
   readonly #options: LoopOptions;
   readonly #world: World;
   readonly #gradients: GradientSums;
-  /** With several ranks: whether any was asked to stop. They agree on it between steps. */
+  /** With several ranks: whether any of them was asked to stop. The ranks agree on this between steps. */
   #agreedToStop = false;
-  /** True while a step is running. */
   #inStep = false;
-  /** An interrupt broke off an evaluation. */
+  /** An interrupt cancelled an evaluation. */
   #brokeOff = false;
   #updatesApplied = 0;
   #skippedBefore = { skipped: 0, skippedInRow: 0 };
@@ -106,7 +105,7 @@ class Loop {
     });
   }
 
-  /** Whether an interrupt was asked for: at once by one rank, between steps by several. */
+  /** Whether an interrupt was requested. A single rank sees it at once; several agree on it between steps. */
   get aborted(): boolean {
     return this.#world.size === 1 ? Boolean(this.#options.signal?.aborted) : this.#agreedToStop;
   }
@@ -130,7 +129,7 @@ class Loop {
     this.#savedStep = state.step;
   }
 
-  /** One step; undefined if an interrupt broke it off. */
+  /** Runs one step. Returns undefined if an interrupt cancelled it. */
   async step(): Promise<TrainStep | undefined> {
     const { state } = this;
     this.#remember();
@@ -179,7 +178,7 @@ class Loop {
     };
   }
 
-  /** Runs the evaluation that was due when the run was interrupted. */
+  /** Runs the evaluation that an interrupt left due. */
   async evaluateLate(): Promise<void> {
     const metrics: Record<string, number> = {};
     if ((await this.#evaluate(metrics)) === undefined) return;
@@ -190,12 +189,12 @@ class Loop {
     const { state } = this;
     if (this.aborted && (state.step < this.#task.totalSteps || this.#brokeOff)) return this.interrupt();
     const { run, best, saveFinal, saveSteps = 0 } = this.#options;
-    // A checkpoint of the last step lets the run be extended, because final/ has no optimiser. It is written before an
-    // evaluation that is still due, as after an interrupt: a run that resumes from it evaluates again.
+    // A checkpoint of the last step lets the run be extended, because final/ has no optimiser state. It is written
+    // before an evaluation that is still due, so that a run resumed from it evaluates again.
     if (saveSteps > 0 && saveFinal !== false) await this.#save();
     if (state.evaluationDue) await this.evaluateLate();
     if (this.#brokeOff) return this.interrupt();
-    // Whoever goes on with the model finds it whole.
+    // Callers that use the model afterwards need its whole weights.
     await wholeWeights(this.#task);
     if (best?.loadAtEnd && state.best && run && state.best.step !== state.step)
       await this.#task.loadModel(run.path('best_model'));
@@ -217,7 +216,7 @@ class Loop {
   async interrupt(): Promise<TrainResult> {
     const checkpoint = await this.#save();
     await this.#options.run?.finish('interrupted');
-    // Whoever started the ranks may end all once one of them has ended: rank 0 has saved by then.
+    // A launcher may end all ranks as soon as one has ended, so they wait here until rank 0 has saved.
     if (this.#agreedToStop) await this.#world.meet('interrupted');
     return {
       step: this.state.step,
@@ -228,11 +227,11 @@ class Loop {
     };
   }
 
-  /** Saves a checkpoint of the last step after an error; a failure to save must not hide the error. */
+  /** Saves a checkpoint of the last completed step after an error. A failure to save must not hide the error. */
   async crash(error: Error): Promise<void> {
     const { run } = this.#options;
     try {
-      // Ranks that failed are between states of their own: the last checkpoint, which is whole, is the one to go on from.
+      // Ranks that failed may be in different states. Several ranks therefore resume from the last checkpoint.
       if (!(error instanceof DiskFullError) && this.state.step > 0 && this.#world.size === 1) {
         if (this.#inStep) {
           if (this.#updatesApplied > 0) this.state.inexact = true;
@@ -246,12 +245,12 @@ class Loop {
     }
   }
 
-  /** Stores the state before a step, to restore it if the step is interrupted. */
+  /** Stores the state before a step, to undo the step if it is interrupted. */
   #remember(): void {
     this.state.rng = captureRng(this.#task.optimizer.parameters);
     this.state.task = structuredClone(this.#task.state());
     this.state.data = this.#task.dataFingerprint;
-    // Evaluations may be off for a while; those after it are compared with those before.
+    // Evaluations may be off for a while. Later ones are still compared with earlier ones, so the fingerprint is kept.
     this.state.heldOut = this.#task.heldOutFingerprint ?? this.state.heldOut;
     this.#skippedBefore = { skipped: this.state.skipped, skippedInRow: this.state.skippedInRow };
   }
@@ -314,12 +313,12 @@ class Loop {
     throw nonFiniteError({ step: number, inRow: limit, loss, norm, lr: this.#task.optimizer.lr });
   }
 
-  /** One rank that broke off by itself would leave the others waiting. */
+  /** A rank that stopped by itself would leave the others waiting. */
   get #ownSignal(): AbortSignal | undefined {
     return this.#world.size === 1 ? this.#options.signal : undefined;
   }
 
-  /** Whether the model is the best so far; undefined where an interrupt broke the evaluation off, which is still due then. */
+  /** Whether the model is the best so far. undefined if an interrupt cancelled the evaluation, which then stays due. */
   async #evaluate(metrics: Record<string, number>): Promise<boolean | undefined> {
     const { state } = this;
     const signal = this.#ownSignal;
@@ -352,7 +351,7 @@ class Loop {
     return true;
   }
 
-  /** Writes a row of metrics, or adds to the next one. */
+  /** Writes a row of metrics, or adds them to the next row. */
   #log(metrics: Record<string, number>, force: boolean): void {
     const { run, logSteps = 1 } = this.#options;
     const { window, step, examples } = this.state;
@@ -373,7 +372,7 @@ class Loop {
     await wholeWeights(this.#task);
     if (!run) {
       this.#savedStep = state.step;
-      // A rank that does not write gives its part of what is dealt over the ranks.
+      // Ranks that do not write the checkpoint still contribute their part of a sharded optimiser's state.
       return void (await this.#task.optimizer.save(undefined));
     }
     this.#remember();

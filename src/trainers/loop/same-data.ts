@@ -1,32 +1,35 @@
-/** Positions and shuffles are of the data that a run began with: on others they mean something else. */
+/** A data position and a shuffle are valid only for the data that the run began with. */
 import { UserError } from '../../errors.ts';
 import { checkUnfinished } from './finished.ts';
 import { type LoopState, readState } from './state.ts';
 import type { LoopOptions, TrainTask } from './task.ts';
 
-/** The fingerprints of a run's data, as far as they are known. */
+/** The fingerprints of a run's data, where they are known. */
 export type Fingerprints = Pick<LoopState, 'data' | 'heldOut'>;
 
 export interface PlaceOptions extends Pick<LoopOptions, 'allowChangedData' | 'progress'> {
-  /** What the checkpoint's own options name: earlier versions kept no fingerprints of some data. */
+  /**
+   * The fingerprints of the data that the checkpoint's own options name, because earlier versions did not store all of
+   * them.
+   */
   named?: () => Promise<Fingerprints>;
 }
 
-/** What of a task its place in the data concerns. */
+/** The part of a task that depends on its position in the data. */
 export type PlacedTask = Pick<TrainTask, 'dataFingerprint' | 'heldOutFingerprint' | 'restore'>;
 
-/** What a plan of a resumed run has of its task. */
+/** The checkpoint and task of a planned resumption. */
 export interface PlannedPlace {
   path: string;
   task: PlacedTask & Pick<TrainTask, 'totalSteps' | 'limits'>;
 }
 
-/** Refuses in a plan what the resumed run refuses: other data, and fewer steps than it has taken. */
+/** A plan refuses what the resumed run would refuse: other data, and fewer steps than were taken. */
 export async function checkPlace({ path, task }: PlannedPlace, options: PlaceOptions): Promise<void> {
   checkUnfinished(path, await takePlace(path, task, options), task, undefined);
 }
 
-/** Puts a task in its checkpoint's place in the data, which have to be the same. Returns the rest of the state. */
+/** Moves a task to its checkpoint's position in the data, which must be unchanged. Returns the other state. */
 export async function takePlace(path: string, task: PlacedTask, options: PlaceOptions): Promise<LoopState> {
   const state = readState(path);
   const lacks = (kept: string | undefined, now: string | undefined) => kept === undefined && now !== undefined;
@@ -44,7 +47,7 @@ export async function takePlace(path: string, task: PlacedTask, options: PlaceOp
   return state;
 }
 
-/** Compares the fingerprints in a checkpoint with those of the data now; either may be unknown. */
+/** Compares the fingerprints in a checkpoint with those of the current data. Either may be unknown. */
 function checkSameData(
   before: Fingerprints,
   now: Pick<TrainTask, 'dataFingerprint' | 'heldOutFingerprint'>,

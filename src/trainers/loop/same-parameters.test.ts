@@ -26,7 +26,7 @@ it('knows that a base without a quantised type is a plain one', () => {
   );
   expect(check({ quant_type: 'int4' }, { ...before, quant_type: 'int8' })).toThrow(/it was trained with int8/);
   expect(check({ quant_type: 'int4' }, { ...before, quant_type: 'int4' })).not.toThrow();
-  // without them the family decides, perhaps on the same
+  // without the option the family decides, possibly on the same modules
   expect(check({ lora_target_modules: ['q_proj'] })).not.toThrow();
 });
 

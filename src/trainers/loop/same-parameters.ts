@@ -1,6 +1,6 @@
 /**
- * A run goes on with the parameters that it began with: with others its optimiser's state has nothing to be restored to. Its rollouts
- * come from the same kind of cache, so that the log-probs of all steps can be compared.
+ * A resumed run must have the parameters that it began with, because its optimiser state belongs to them. It must also
+ * sample from the same kind of cache, so that the log-probs of all steps are comparable.
  */
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
@@ -11,16 +11,22 @@ import { configFile } from './state.ts';
 
 type Saved = Record<string, unknown>;
 
-/** Options that decide which parameters there are and how they, and the sampler's cache, are held, as configs are saved. */
+/**
+ * Saved options that decide which parameters exist, and in which precision parameters and the sampler's cache are
+ * stored.
+ */
 const deciding = [
   ...['dtype', 'lora', 'quant_type', 'lora_r', 'lora_alpha', 'lora_target_modules', 'lora_bias'],
   ...['use_rslora', 'use_dora'],
   'cache_dtype',
 ];
-/** What a config means that does not have an option; one that is not here is then left to the model's family. */
+/** The meaning of an option that a config lacks. For options not listed here the model's family decides. */
 const unsaid: Saved = { quant_type: 'none', cache_dtype: 'model' };
 
-/** Compares the checkpoint's config with that of now; a run is opened, and what it has written set aside, only after this. */
+/**
+ * Compares the checkpoint's config with the current one. Must come before the run is opened, which sets aside what it
+ * wrote after the checkpoint.
+ */
 export function checkSameParameters(checkpoint: string, now: Saved): void {
   const before = readJson<Saved>(join(checkpoint, configFile));
   if (before === undefined) return;
@@ -41,7 +47,7 @@ function valueIn(config: Saved, name: string): unknown {
   return name === 'dtype' ? heldAs(config) : config[name];
 }
 
-/** The dtype that a config's weights are held in. */
+/** The dtype in which a config's weights are stored. */
 function heldAs({ dtype, device }: Saved): string {
   if (dtype !== 'auto') return dtype as string;
   if (typeof device === 'string' && device.startsWith('cuda')) return 'bfloat16';

@@ -29,14 +29,17 @@ import { type PlaceOptions, takePlace } from './same-data.ts';
 import type { TrainTask } from './task.ts';
 import { type TrainerOptions, type TrainingParts, TrainingRun } from './training-run.ts';
 
-/** What a training has opened, and the run that it writes: a set-up that fails after it has begun ends it as failed. */
+/**
+ * Everything that a training opened, including its run. If the set-up fails after the run has begun, the run ends as
+ * failed.
+ */
 export class Opened extends AsyncDisposableStack {
   run: Run | undefined;
 }
 
 /**
- * `opened` is closed when training ends or if the set-up fails. `freed` holds what outlives the training (the model)
- * and is freed here only if the set-up fails.
+ * `opened` is closed when training ends or the set-up fails. `freed` holds what outlives the training (the model) and
+ * is freed here only if the set-up fails.
  */
 export async function setUpTraining(
   config: MemoryConfig,
@@ -45,7 +48,7 @@ export async function setUpTraining(
   const opened = new Opened();
   const freed = new DisposableStack();
   const world = await joinWorld();
-  // Rank 0 opens and locks the run: not before every rank has looked at what is there.
+  // Rank 0 opens and locks the run only after every rank has looked at what exists.
   await world.meet('set-up');
   try {
     const parts = await setUp(opened, freed, world);
@@ -65,10 +68,10 @@ export async function setUpTraining(
   }
 }
 
-/** Running out of memory with what would help; any other error as it is. */
+/** Explains an out-of-memory error and suggests remedies. Returns any other error unchanged. */
 async function inWords(error: Error, doing: string, config: MemoryConfig): Promise<Error> {
   if (!isOutOfMemory(error)) return error;
-  // The plan itself needs hardly any memory, but must never hide the reason for it.
+  // The plan needs hardly any memory. If it fails, the original error must still be shown.
   const needs = await memoryNeeds(config).catch(() => undefined);
   return explainOutOfMemory(error, doing, needs);
 }
@@ -82,14 +85,14 @@ export interface TrainingSetup<S extends ConfigSchema>
   task: TrainTask;
   model: Model;
   tokenizer: Tokenizer;
-  /** What its evaluations measure. */
+  /** The metrics of its evaluations. */
   judged: Judged;
   /** The label of the progress bar. */
   label: string;
   world: World;
 }
 
-/** The loop over a task, with its config's options. */
+/** The loop over a task, with the options of its config. */
 export async function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): Promise<TrainingParts> {
   const { schema, resolved, options, task, model, tokenizer, judged, label, after, named, world } = setup;
   const { progress } = options;
@@ -97,7 +100,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   checkHeldOut(config, task.evaluate !== undefined, resolved.sources);
   for (const note of [...worldNotes(config, world), ...weightNotes(task)]) progress?.start('ranks').done(spelled(note));
   for (const note of heldOutNotes(schema, resolved)) progress?.start('held-out examples').done(spelled(note));
-  // Before its steps are counted: those that are left depend on the batch size of now.
+  // Before the steps are counted, because the number left depends on the current batch size.
   const { allowChangedData } = config;
   const from = resolved.resume?.path;
   const place = from === undefined ? undefined : await takePlace(from, task, { allowChangedData, progress, named });
@@ -109,7 +112,7 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
     tokenizer,
     totalSteps: task.totalSteps,
     onStep: options.onStep,
-    // Reports are written once.
+    // Only rank 0 writes reports.
     after: world.isFirst ? after : undefined,
     steps: trainLoop(task, {
       ...loopOptions(config, task.totalSteps, judged),
@@ -129,7 +132,10 @@ export async function trainingParts<S extends ConfigSchema>(run: Run, setup: Tra
   };
 }
 
-/** What a user may not expect of the number of processes. A policy's micro-batches are cut for as many as there are. */
+/**
+ * Notes about the number of processes that a user may not expect. The micro-batches of a policy are cut to fit any
+ * number.
+ */
 function worldNotes(config: TrainingConfig, { size }: World): string[] {
   const { shard, gradAccum } = config;
   if (size === 1)
@@ -140,7 +146,7 @@ function worldNotes(config: TrainingConfig, { size }: World): string[] {
   ];
 }
 
-/** A resumed run may evaluate on another sample of the held-out examples; its curve then has a step in it. */
+/** A resumed run may evaluate on another sample of the held-out examples, which puts a jump in its curve. */
 function heldOutNotes<S extends ConfigSchema>(schema: S, { changed = [], resume }: ResolvedRun<S>): string[] {
   const picks = changed.filter(({ name }) => fieldMeta(schema.shape[name] as z.ZodType).picksHeldOut);
   if (picks.length === 0) return [];
@@ -150,7 +156,7 @@ function heldOutNotes<S extends ConfigSchema>(schema: S, { changed = [], resume 
   ];
 }
 
-/** What weights that are dealt over the ranks take on each. */
+/** The memory that sharded weights take on each rank. */
 function weightNotes({ optimizer: { weights } }: TrainTask): string[] {
   if (!weights) return [];
   const { whole, inUpdate } = weights.bytes;

@@ -1,5 +1,5 @@
 /**
- * The loop's state in a checkpoint: counters, best metric, random generators, the task's own state. Weights and
+ * The loop's state in a checkpoint: counters, best metric, random generators and the task's own state. Weights and
  * optimiser moments are stored beside it as tensors.
  */
 import { existsSync, readFileSync } from 'node:fs';
@@ -12,29 +12,29 @@ export const optimizerFile = 'optimizer.safetensors';
 export const configFile = 'train_config.json';
 
 export interface LoopState {
-  /** Steps taken. */
+  /** Number of steps taken. */
   step: number;
   examples: number;
-  /** Steps whose update was skipped because a number was not finite: in all, and in a row up to now. */
+  /** Steps whose update was skipped because a number was not finite, in total, and consecutively up to now. */
   skipped: number;
   skippedInRow: number;
   best?: { metric: string; value: number; step: number };
-  /** Evaluations since the best one. */
+  /** Number of evaluations since the best one. */
   sinceBest: number;
-  /** An evaluation was due at this step, but the run was interrupted before it. */
+  /** An evaluation was due at this step, but an interrupt came first. */
   evaluationDue: boolean;
-  /** Sums for the next row of metrics (`logSteps`). */
+  /** Sums for the next logged row (`logSteps`). */
   window: { count: number; sums: Record<string, number> };
-  /** Set if an exception occurred between two updates of one step: the weights are ahead of the other state. */
+  /** Set after an exception between two updates of a step: the weights are ahead of the rest of the state. */
   inexact?: boolean;
-  /** The loss of the first step, and steps in a row until now whose loss was many times that. */
+  /** The loss of the first step. `diverging` counts the latest consecutive steps that look diverged. */
   firstLoss?: number;
   diverging?: number;
   /** `TrainTask.dataFingerprint` of the run so far. */
   data?: string;
   /** `TrainTask.heldOutFingerprint` of the run so far. */
   heldOut?: string;
-  /** The folder that relative paths of the checkpoint's config start from: a run may be resumed in another one. */
+  /** The folder that relative paths in the checkpoint's config refer to. A run may be resumed from another folder. */
   cwd?: string;
   rng: Record<string, string>;
   /** `TrainTask.state()`. */
@@ -53,7 +53,7 @@ export const freshState = (): LoopState => ({
   task: undefined,
 });
 
-/** The state in a checkpoint's folder. */
+/** Reads the state from a checkpoint's folder. */
 export function readState(folder: string): LoopState {
   const file = join(folder, stateFile);
   if (existsSync(file)) return JSON.parse(readFileSync(file, 'utf8')) as LoopState;
@@ -62,7 +62,7 @@ export function readState(folder: string): LoopState {
   );
 }
 
-/** The generators of the CPU and of every device that holds a parameter. */
+/** The random generators of the CPU and of every device that holds a parameter. */
 export function captureRng(parameters: readonly Tensor[]): Record<string, string> {
   const devices = new Set(['cpu', ...parameters.map((parameter) => parameter.device)]);
   return Object.fromEntries([...devices].map((device) => [device, Buffer.from(rngState(device)).toString('base64')]));

@@ -1,5 +1,5 @@
 /**
- * The interface between a trainer and the shared loop. A trainer's step gets `update` from the loop, which does one
+ * The interface between a trainer and the shared loop. The loop passes `update` to a trainer's step; it does one
  * optimiser update.
  *
  *     async step(n, { update, signal }) {
@@ -18,8 +18,8 @@ import type { LoopState } from './state.ts';
 
 /**
  * One optimiser update: `backward` on every micro-batch, inside a `scope`, then clipping and the optimiser's step.
- * `backward` adds the gradient of the micro-batch's share of the loss (with the denominators of all micro-batches
- * together) and returns its share of each metric; `loss` is required. Resolves to the combined metrics.
+ * `backward` adds the gradient of the micro-batch's share of the loss, whose denominators cover all micro-batches, and
+ * returns its share of each metric; `loss` is required. Resolves to the combined metrics.
  */
 export type Update = <Batch>(
   batches: readonly Batch[],
@@ -28,37 +28,37 @@ export type Update = <Batch>(
 ) => Promise<Record<string, number>>;
 
 export interface UpdateHints<Batch> {
-  /** How much work a micro-batch is, where ranks share them; all the same unless given. */
+  /** The cost of a micro-batch, by which ranks share the work. Default: all cost the same. */
   cost?: (batch: Batch) => number;
-  /** The decisions that the step's accuracies are shares of. */
+  /** The number of decisions behind the step's accuracies. */
   decisions?: number;
   /**
-   * Prepares work of the next step that does not depend on this update, and returns what starts it: that is called once the update is
-   * queued and before its numbers are read. Neither is called but where it keeps a device busy: on CUDA, with one rank. What throws
-   * in them is left to the next step.
+   * Prepares work of the next step that does not depend on this update, and returns a function that starts it. The loop
+   * calls that function when the update is queued, before the step's numbers are read. Both run only on CUDA with one
+   * rank, where they keep the device busy. If either throws, the next step does the work itself.
    */
   ahead?: () => Promise<() => void>;
 }
 
-/** Metrics of a micro-batch: they are summed, except maxima, whose names end in `_max` (src/algorithms/metrics.ts). */
+/** Metrics of a micro-batch. They are summed, except maxima, whose names end in `_max` (src/algorithms/metrics.ts). */
 export type BatchMetrics = Record<string, number | Tensor> & { loss: number | Tensor };
 
 export interface StepContext {
   update: Update;
   /**
-   * Has the whole weights on every rank until the next update: for sampling and scoring. Nothing to do but with --shard full;
-   * every rank calls it.
+   * Gathers the whole weights on every rank until the next update, for sampling and scoring. Every rank must call it.
+   * Does nothing without --shard full.
    */
   wholeWeights: () => Promise<void>;
-  /** Aborted at an interrupt. A step may stop at any time before its first update. */
+  /** Aborted at an interrupt. A step may stop at any point before its first update. */
   signal?: AbortSignal;
 }
 
 export interface StepOutcome {
-  /** Examples (pairs, prompts) that this step consumed. */
+  /** Number of examples (pairs, prompts) that this step consumed. */
   examples: number;
   epoch: number;
-  /** Metrics besides those of the updates, such as rollout statistics. */
+  /** Metrics besides those of the updates, for example of the rollouts. */
   metrics?: Record<string, number>;
 }
 
@@ -66,60 +66,66 @@ export type StepLimit = 'maxSteps' | 'epochs';
 
 export interface TrainTask {
   readonly optimizer: Optimizer;
-  /** The decoder that is trained: its backward tells when a block's gradients are complete. */
+  /** The decoder in training. Its backward reports when a block's gradients are complete. */
   readonly decoder?: Decoder;
-  /** Whether a loss that grows many times over means divergence. For a policy's loss it does not. */
+  /** Whether a loss that grows many times over means divergence. Not so for a policy's loss. */
   readonly lossTellsFit?: boolean;
-  /** May change when a run is resumed with another batch size. */
+  /** May change when a run resumes with another batch size. */
   readonly totalSteps: number;
-  /** The options that limit its steps: more of them are taken where all of these grow. */
+  /** The options that limit the number of steps. Raising all of them gives more steps. */
   readonly limits?: readonly StepLimit[];
-  /** A hash of the training data; a resumed run compares it with the checkpoint's. */
+  /** A hash of the training data. A resumed run compares it with the checkpoint's. */
   readonly dataFingerprint?: string;
-  /** The same of the held-out examples: its evaluations are compared with each other. */
+  /** A hash of the held-out examples. Evaluations are comparable only on the same ones. */
   readonly heldOutFingerprint?: string;
-  /** Takes step `number`, counted from 1: usually one update; several if rollouts are used more than once. */
+  /** Takes step `number`, counted from 1. Usually one update; several if rollouts are reused. */
   step(number: number, context: StepContext): Promise<StepOutcome>;
   /**
-   * Metrics without prefix; the loop adds `eval/`. Random generators are restored afterwards. Whatever it throws once the signal is
-   * aborted breaks it off: it is evaluated when the run goes on.
+   * Metrics without prefix; the loop adds `eval/` and restores the random generators afterwards. An error after the
+   * signal is aborted cancels the evaluation, which then runs when the run is resumed.
    */
   evaluate?(step: number, signal?: AbortSignal): Record<string, number> | Promise<Record<string, number>>;
   saveModel(folder: string): void | Promise<void>;
   loadModel(folder: string): void | Promise<void>;
-  /** Saves further tensors that the next step depends on, such as an updated reference; in checkpoints only. */
+  /** Saves more tensors that the next step depends on, such as an updated reference. Called for checkpoints only. */
   saveExtras?(folder: string): void | Promise<void>;
   loadExtras?(folder: string): void | Promise<void>;
-  /** Data position and all else that decides the next step, as JSON. Called at every step: keep it small. */
+  /** The data position and all else that decides the next step, as JSON. Called every step, so keep it small. */
   state(): unknown;
   restore(state: unknown): void | Promise<void>;
 }
 
 export interface Optimizer extends Pick<AdamW, 'lr' | 'parameters' | 'named' | 'zeroGrad' | 'load'> {
-  /** The weights, where they are dealt over the ranks. */
+  /** The weights, if they are sharded over the ranks. */
   readonly weights?: {
     readonly isWhole: boolean;
     readonly bytes: { whole: number; inUpdate: number };
     makeWhole(): Promise<boolean>;
   } | null;
-  /** Updates the parameters; a `factor` for the gradients is given only to an optimiser that `scalesOnDevice`. */
+  /** Updates the parameters. Only an optimiser with `scalesOnDevice` is given a `factor` for the gradients. */
   step(factor?: Tensor): void | Promise<void>;
-  /** Whether `step` takes a factor that is still being computed; where that turns out to be NaN, `takeBackStep` follows. */
+  /**
+   * Whether `step` takes a factor that the device is still computing. If it turns out to be NaN, `takeBackStep`
+   * follows.
+   */
   readonly scalesOnDevice?: boolean;
   takeBackStep?(): void;
   save(path: string | undefined): void | Promise<void>;
 }
 
 export interface LoopOptions {
-  /** The run to write to; without one nothing is written (tests, ranks other than 0). */
+  /** The run to write to. Without one, as in tests and on ranks other than 0, nothing is written. */
   run?: Run;
-  /** The processes that train together; this one alone unless given. */
+  /** The processes that train together. Default: this one alone. */
   world?: World;
-  /** Sums gradients in the order of micro-batches: any number of ranks gives the same bits. */
+  /** Sums gradients in the order of the micro-batches, so that any number of ranks gives the same bits. */
   exact?: boolean;
-  /** Decides dropout by step and micro-batch. */
+  /** Seeds dropout, together with the step and the micro-batch. */
   seed?: number;
-  /** Whether an update and work of the next step (`UpdateHints.ahead`) are started before the step's numbers are read: on CUDA unless given. */
+  /**
+   * Whether the update and work of the next step (`UpdateHints.ahead`) start before the step's numbers are read.
+   * Default: on CUDA.
+   */
   worksAhead?: boolean;
   /** Saved with each checkpoint as train_config.json. */
   config?: Record<string, unknown>;
@@ -128,7 +134,7 @@ export interface LoopOptions {
   schedule?: Omit<ScheduleOptions, 'totalSteps'>;
   /** 0 = off. */
   maxGradNorm?: number;
-  /** Steps between; 0 or −1 = never. */
+  /** Steps between evaluations, checkpoints and logged rows; 0 or −1 = never. */
   evalSteps?: number;
   saveSteps?: number;
   logSteps?: number;
@@ -137,43 +143,43 @@ export interface LoopOptions {
   /** Saves `final/` at the end. */
   saveFinal?: boolean;
   best?: BestOptions;
-  /** A checkpoint's path, from `findCheckpoint`. */
+  /** The checkpoint to resume from, as found by `findCheckpoint`. */
   resumeFrom?: string;
-  /** Its state, where the task has been put in its place already (`takePlace`). */
+  /** Its state, if `takePlace` has already moved the task to its position. */
   place?: LoopState;
-  /** Resumes even if the data are not those of the checkpoint. */
+  /** Resumes even if the data differ from the checkpoint's. */
   allowChangedData?: boolean;
   signal?: AbortSignal;
   progress?: Progress;
   label?: string;
-  /** Non-finite steps in a row that end the run. */
+  /** The number of consecutive non-finite updates that ends the run. */
   maxSkippedSteps?: number;
 }
 
 export interface BestOptions {
-  /** `eval/loss`. */
+  /** For example `eval/loss`. */
   metric: string;
   greaterIsBetter?: boolean;
-  /** Ends the run after this many evaluations without a better one. */
+  /** Ends the run after this many evaluations without improvement. */
   patience?: number;
-  /** `final/` gets the best weights, not the last. */
+  /** `final/` gets the best weights instead of the last. */
   loadAtEnd?: boolean;
 }
 
-/** A step of a training, with its metrics. */
+/** A training step with its metrics. */
 export interface TrainStep {
   step: number;
   totalSteps: number;
   epoch: number;
-  /** `train/…` and, if the step was evaluated, `eval/…`, as logged. */
+  /** `train/…` and, if the step was evaluated, `eval/…`, as they are logged. */
   metrics: Record<string, number>;
-  /** The same without prefix: on training data and, if the step was evaluated, on held-out data. */
+  /** The metrics without prefix: on training data and, if the step was evaluated, on held-out data. */
   train: Readonly<Record<string, number>>;
   eval?: Readonly<Record<string, number>>;
   /** The update was skipped because a number was not finite. */
   skipped: boolean;
   evaluated: boolean;
-  /** This evaluation is the best so far. */
+  /** The evaluation at this step is the best so far. */
   improved: boolean;
   /** The checkpoint written after this step. */
   checkpoint?: string;

@@ -1,5 +1,5 @@
 /**
- * A training that is set up and ready to run: iterate over its steps, or run it to the end.
+ * A training that is set up and ready. Iterate over its steps, or call `finish`.
  *
  *     const run = await trainReward({ model: './base', dataset: 'pairs.jsonl' });
  *     for await (const step of run) console.log(step.step, step.metrics['train/loss']);
@@ -17,15 +17,15 @@ import type { Tokenizer } from '../../text/index.ts';
 import type { GivenData } from '../setup.ts';
 import type { LoopOptions, TrainResult, TrainStep } from './loop.ts';
 
-/** What a program may pass besides the config: rows, callbacks, a signal. */
+/** Options that only a program can pass: rows, callbacks, a signal. */
 export interface TrainerOptions extends GivenData {
   signal?: AbortSignal;
   progress?: Progress;
-  /** Called after each step, before the iterating program gets it. */
+  /** Called after each step, before an iterating program receives it. */
   onStep?: (step: TrainStep) => void | Promise<void>;
   /** Folder of the token cache; false for no cache. */
   cache?: string | false;
-  /** Changes to the run's folder; `curves: false` writes no plots and no report. */
+  /** Changes to the run's folder. `curves: false` writes no plots and no report. */
   run?: Partial<RunOptions>;
   checkpointName?: LoopOptions['checkpointName'];
   worksAhead?: LoopOptions['worksAhead'];
@@ -41,29 +41,29 @@ const optionRules: Partial<Record<keyof TrainerOptions, Rule>> = {
   cache: { fits: (value) => value === false || filledText.fits(value), wanted: 'a folder, or false for none' },
 };
 
-/** Refuses, before anything is loaded, what a trainer would stumble over in a step. */
+/** Checks the options before anything is loaded, instead of failing at a later step. */
 export function checkTrainerOptions(trainer: string, options: TrainerOptions, own: readonly string[]): void {
   checkArguments(trainer, options, optionRules);
   checkNames(trainer, options, [...Object.keys(optionNames), ...own]);
 }
 
 export interface TrainingParts {
-  /** `trainLoop(task, options)`; it starts with the first step requested. */
+  /** `trainLoop(task, options)`. It starts when the first step is requested. */
   steps: AsyncGenerator<TrainStep, TrainResult, void>;
   totalSteps: number;
   run: Run;
   model: Model;
   tokenizer: Tokenizer;
   onStep?: TrainerOptions['onStep'];
-  /** Called after the last step, unless interrupted; writes reports. */
+  /** Called after the last step unless interrupted. Writes reports. */
   after?: (result: TrainResult) => void | Promise<void>;
 }
 
-/** What ends a training. */
+/** Closes a training and explains its errors. */
 export interface TrainingEnd {
-  /** Frees what only training needs. */
+  /** Frees what only the training needs. */
   close: () => void | Promise<void>;
-  /** Rewords an error for the program or command that set the run up. */
+  /** Rewords an error for the program or command that started the training. */
   explain: (error: Error) => Promise<Error>;
 }
 
@@ -75,7 +75,6 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
   #started = false;
   #result: TrainResult | undefined;
 
-  /** `close` frees what only training needs. */
   constructor(parts: TrainingParts, { close, explain }: TrainingEnd) {
     this.#parts = parts;
     this.#close = close;
@@ -86,7 +85,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
   get folder(): string {
     return this.#parts.run.folder;
   }
-  /** The model in training; freed by `dispose`. */
+  /** The model in training. `dispose` frees it. */
   get model(): Model {
     return this.#parts.model;
   }
@@ -96,7 +95,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
   get totalSteps(): number {
     return this.#parts.totalSteps;
   }
-  /** How it ended; undefined before. */
+  /** How the training ended; undefined before. */
   get result(): TrainResult | undefined {
     return this.#result;
   }
@@ -116,7 +115,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
         yield next.value;
       }
     } catch (error) {
-      // Errors outside the loop: a checkpoint that does not fit, a callback that throws.
+      // Errors outside the loop, such as a checkpoint that does not fit or a callback that throws.
       await steps.return(undefined as never);
       const explained = await this.#explain(error as Error);
       await this.#parts.run.finish('failed', explained.message).catch(() => {});
@@ -127,7 +126,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
     }
   }
 
-  /** Runs to the end. */
+  /** Trains to the end. */
   async finish(): Promise<TrainResult> {
     for await (const _ of this);
     return this.#result as TrainResult;
@@ -143,13 +142,13 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
 
 type Rows = Exclude<DatasetSpec, string>;
 
-/** A config whose datasets may also be rows in memory. */
+/** A config in which datasets may also be rows in memory. */
 export type ProgramConfig<Config> = Omit<Config, 'dataset' | 'evalDataset'> & {
   dataset?: string | Rows;
   evalDataset?: string | Rows;
 };
 
-/** Separates rows in memory from the config, which is checked and saved with the run. */
+/** Separates in-memory rows from the config. The config is validated and saved with the run. */
 export function separateRows(
   config: object,
   given: GivenData = {},

@@ -1,4 +1,4 @@
-/** Awaiting trains, iterating watches, and what a program defines is taken as a value. */
+/** A training can be awaited or iterated, and takes a program's own algorithms, tasks and environments as values. */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

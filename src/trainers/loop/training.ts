@@ -1,11 +1,11 @@
 /**
- * A training that starts when it is awaited or iterated; what `trainReward` and the other trainers return.
+ * A training that starts when it is awaited or iterated. `trainReward` and the other trainers return one.
  *
  *     const { folder } = await trainReward({ model: './base', dataset: 'pairs.jsonl' });           // trains to the end
  *     for await (const { step, train, eval: held } of trainReward({ … })) console.log(step, train.loss, held?.accuracy);
  *
  * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed. The model is freed at the
- * end; to use it afterwards, open the run: `using run = await trainReward({ … }).open()`.
+ * end. To use it afterwards, open the run: `using run = await trainReward({ … }).open()`.
  */
 import { AttuneError } from '../../errors.ts';
 import { type ConfigSchema, type ResolvedRun, resolveRun } from '../../runs/index.ts';
@@ -13,17 +13,17 @@ import { camelCase } from '../../spelling.ts';
 import type { TrainResult, TrainStep } from './task.ts';
 import { checkTrainerOptions, separateRows, type TrainerOptions, type TrainingRun } from './training-run.ts';
 
-/** Metrics by name: those that every run of this kind has, and others that it logs. */
+/** Metrics by name: those that every run of this kind has, and any others that it logs. */
 export type Measured<Name extends string> = { readonly [name in Name]: number } & Readonly<Record<string, number>>;
 
-/** A step with the metrics that its kind of training always has. */
+/** A step, typed with the metrics that its kind of training always has. */
 export interface StepOf<Train extends string, Held extends string> extends TrainStep {
   readonly train: Measured<Train | 'loss' | 'lr' | 'grad_norm' | 'epoch' | 'step_time'>;
-  /** On held-out data, if the step was evaluated. */
+  /** Metrics on held-out data, if the step was evaluated. */
   readonly eval?: Measured<Held>;
 }
 
-/** How a training ended, and where its files are. */
+/** How a training ended, and the folder of its files. */
 export interface TrainingResult extends TrainResult {
   folder: string;
 }
@@ -39,7 +39,7 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
     this.#start = start;
   }
 
-  /** Sets the training up without starting it. Its folder, model and tokenizer exist until it is disposed. */
+  /** Sets the training up without starting it. The run holds its folder, model and tokenizer until it is disposed. */
   open(): Promise<TrainingRun> {
     this.#opened ??= this.#start().then((run) => {
       this.#run = run;
@@ -48,7 +48,7 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
     return this.#opened;
   }
 
-  /** The run's folder, once it has begun. */
+  /** The run's folder, once the run has begun. */
   get folder(): string {
     if (this.#run === undefined) throw new AttuneError('This training has not begun: await it, or iterate it.');
     return this.#run.folder;
@@ -68,7 +68,7 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
     return this.#finish().then(done, failed);
   }
 
-  /** Awaited again, or after it was iterated to its end, a training gives its result. */
+  /** A finished training gives its result again, whether it was awaited or iterated. */
   async #finish(): Promise<TrainingResult> {
     if (this.#run?.result !== undefined) return { ...this.#run.result, folder: this.#run.folder };
     this.#finished ??= this.#train();
@@ -82,20 +82,20 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
   }
 }
 
-/** A trainer as programs call it: by its config, in which datasets may be rows in memory. */
+/** A trainer as a program calls it: with a config in which datasets may be in-memory rows. */
 export interface ProgramTrainer<S extends ConfigSchema, Options extends TrainerOptions> {
   command: string;
   schema: S;
   start: (resolved: ResolvedRun<S>, options: Options) => Promise<TrainingRun>;
-  /** Turns what a program gives as a value into what the config names. */
+  /** Replaces objects that a program passes with the names that the config stores. */
   named?: (flags: Record<string, unknown>) => void;
-  /** Names of this trainer's own options, besides those of every trainer. */
+  /** Names of the options that only this trainer has. */
   own?: readonly string[];
-  /** Refuses what this trainer's own options cannot be. */
+  /** Validates this trainer's own options. */
   check?: (options: Options) => void;
 }
 
-/** The training that a program asks for. */
+/** Makes the training for a program's call. */
 export function trainingOf<Step extends TrainStep, S extends ConfigSchema, Options extends TrainerOptions>(
   { command, schema, start, named, own = [], check }: ProgramTrainer<S, Options>,
   input: object,

@@ -1,6 +1,6 @@
 /**
- * One optimiser update's gradients: the micro-batches are dealt over the ranks, and gradients and metrics are summed over
- * all of them. Every rank knows all micro-batches of the step, so that the denominators are the whole step's.
+ * The gradients of one optimiser update. Micro-batches are dealt over the ranks, and gradients and metrics are summed
+ * over all ranks. Every rank knows all micro-batches of the step, so denominators cover the whole step.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { isMaximum, MetricSums } from '../../algorithms/metrics.ts';
@@ -29,24 +29,27 @@ import type { BatchMetrics, Optimizer, UpdateHints } from './task.ts';
 
 type Metrics = Record<string, number>;
 
-/** What an update was measured as. Where loss or norm is not finite, the parameters are as they were. */
+/** The result of an update. If loss or norm is not finite, the parameters are unchanged. */
 export interface Updated {
   metrics: Metrics;
-  /** Of the gradient, before it was clipped. */
+  /** Norm of the gradient before clipping. */
   norm: number;
   finite: boolean;
 }
 
 export interface UpdateOptions {
   optimizer: Optimizer;
-  /** The decoder whose backward gives the gradients; it tells when those of a block are complete. */
+  /** The decoder whose backward gives the gradients. It reports when a block's gradients are complete. */
   decoder?: Decoder;
   world: World;
   /** Sums gradients from the first micro-batch to the last, whatever the number of ranks. */
   exact: boolean;
-  /** Decides the dropout of each micro-batch; undefined leaves the generators as they are. */
+  /** Seeds the dropout of each micro-batch. undefined leaves the generators alone. */
   seed?: number;
-  /** Whether the update, and work of the next step, are started before this one's numbers are read: where the optimiser `scalesOnDevice` unless given. */
+  /**
+   * Whether the update and work of the next step start before this update's numbers are read. Default: the optimiser's
+   * `scalesOnDevice`.
+   */
   worksAhead?: boolean;
 }
 
@@ -54,30 +57,33 @@ export interface UpdateWork<Batch> extends UpdateHints<Batch> {
   batches: readonly Batch[];
   backward: (batch: Batch) => BatchMetrics;
   cost: (batch: Batch) => number;
-  /** The step and the update in it. */
+  /** The step, and the update within it. */
   key: readonly number[];
-  /** Throws where the step is to be broken off. */
+  /** Throws if the step is to be cancelled. */
   check: () => void;
 }
 
 export class GradientSums {
   readonly #options: UpdateOptions;
   #buckets: Bucket[] | undefined;
-  /** Where metrics are read from. Nobody else's: what is started for the next step is read from another, which waits for that. */
+  /**
+   * The stream on which metrics are read. Reads wait only for what precedes the update, not for the work queued after
+   * it.
+   */
   #stream: Stream | undefined;
 
   constructor(options: UpdateOptions) {
     this.#options = options;
   }
 
-  /** One update of the parameters, with a gradient that is scaled to at most `maxNorm` (0 = never). */
+  /** One update of the parameters. The gradient is scaled down to at most `maxNorm` (0 = never). */
   async update<Batch>(work: UpdateWork<Batch>, maxNorm: number): Promise<Updated> {
     const { optimizer, exact, worksAhead = optimizer.scalesOnDevice } = this.#options;
     optimizer.zeroGrad();
     if (this.#isAlone && !exact && worksAhead) {
       const sums = await this.#alone(work);
       this.#seedNext(work);
-      // Prepared while the device still computes.
+      // The host prepares the next step while the device still computes the gradient.
       const startNext = await work.ahead?.().catch(() => undefined);
       const updated = this.#updateAhead(sums, maxNorm, startNext);
       if (updated !== null) return updated;
@@ -94,9 +100,9 @@ export class GradientSums {
   }
 
   /**
-   * The update is started while the device still computes the gradient, and the device decides whether it is finite: metrics and norm
-   * are read while it updates. The device would be idle twice in a step otherwise, for as long as the host takes to prepare the
-   * next launch over all parameters. null where the gradients are not of one device.
+   * Queues the update before the host has read the loss and the norm; the device itself checks that they are finite.
+   * Otherwise the device would idle twice a step while the host prepares the next launch over all parameters. Returns
+   * null if the gradients are on several devices.
    */
   #updateAhead(sums: MetricSums, maxNorm: number, startNext: (() => void) | undefined): Updated | null {
     const { optimizer } = this.#options;
@@ -113,7 +119,7 @@ export class GradientSums {
         optimizer.zeroGrad();
         withoutThrowing(startNext);
       };
-      // Only copies are left for later: kernels would wait behind those of the update.
+      // Starts the reductions now and leaves only copies for later, because kernels would wait behind the update's.
       const metricsThere = sums.startReading();
       const read = () => ({ metrics: metricsThere(), norm: Math.sqrt(squares.item()) });
       const { metrics, norm } = this.#besides(device, update, read);
@@ -123,7 +129,7 @@ export class GradientSums {
     });
   }
 
-  /** Starts `update`, and reads meanwhile what was computed before it. */
+  /** Queues `update`, and meanwhile reads values computed before it. */
   #besides<T>(device: Device, update: () => void, read: () => T): T {
     if (device.startsWith('cuda')) {
       this.#stream ??= new Stream(device);
@@ -135,7 +141,7 @@ export class GradientSums {
     return read();
   }
 
-  /** Leaves the update's gradients in the parameters of every rank; returns the update's metrics. */
+  /** Leaves the update's summed gradients in every rank's parameters, and returns the update's metrics. */
   async run<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
     const { exact } = this.#options;
     const dealt = this.#weights !== null;
@@ -149,12 +155,12 @@ export class GradientSums {
     return metrics;
   }
 
-  /** A checkpoint must not tell which micro-batches its rank had. */
+  /** Seeds by the number of micro-batches, so that a checkpoint's generators do not depend on the rank. */
   #seedNext<Batch>({ key, batches }: UpdateWork<Batch>): void {
     this.#seed(key, batches.length);
   }
 
-  /** The metrics are not read yet: the device may still be busy with them. */
+  /** Does not read the metrics, because the device may still be computing them. */
   async #alone<Batch>({ batches, backward, key, check }: UpdateWork<Batch>): Promise<MetricSums> {
     const sums = new MetricSums();
     try {
@@ -171,7 +177,7 @@ export class GradientSums {
     return sums;
   }
 
-  /** Each rank adds up its micro-batches; the last one's backward sends the sums on their way. */
+  /** Each rank sums its micro-batches. The backward of the last one starts the exchange block by block. */
   async #together<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
     const { world, optimizer } = this.#options;
     const { batches, cost, key } = work;
@@ -199,8 +205,8 @@ export class GradientSums {
   }
 
   /**
-   * One micro-batch for every rank at a time: with --exact, since gradients are then added in the order of micro-batches; with
-   * sharded weights, since every rank takes part in gathering every block.
+   * Processes one micro-batch per rank at a time. --exact needs it to add gradients in the order of the micro-batches.
+   * Sharded weights need it because every rank takes part in gathering every block.
    */
   async #inRounds<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
     const { world, optimizer, exact } = this.#options;
@@ -241,7 +247,7 @@ export class GradientSums {
     }
   }
 
-  /** Runs a backward pass with somebody told of its blocks, where there are other ranks to send something to. */
+  /** Runs a backward pass that reports its blocks to the exchange, if there are other ranks. */
   #watched(pass: OverlappedPass | ShardedPass, compute: () => void): void {
     const { decoder } = this.#options;
     if (decoder === undefined || this.#isAlone) {
@@ -256,14 +262,17 @@ export class GradientSums {
     }
   }
 
-  /** Gives the summed gradients to whoever updates: parts to an optimiser that is dealt, the whole to one that is not. */
+  /**
+   * Puts the summed gradients where the optimiser reads them: only its part for a sharded optimiser, otherwise the
+   * whole.
+   */
   async #finish(exchange: Exchange, present: ReadonlySet<string>): Promise<void> {
     const { optimizer } = this.#options;
     if (optimizer instanceof ShardedAdamW) optimizer.takeGradients(exchange.takeParts(), present);
     else await exchange.giveBack(present);
   }
 
-  /** Whether nothing is exchanged. An optimiser that is dealt exchanges in a world of one, too (tests/cuda/dist.test.ts). */
+  /** Whether nothing is exchanged. A sharded optimiser exchanges even in a world of one (tests/cuda/dist.test.ts). */
   get #isAlone(): boolean {
     const { world, optimizer } = this.#options;
     return world.size === 1 && !(optimizer instanceof ShardedAdamW);
@@ -274,7 +283,7 @@ export class GradientSums {
     return optimizer instanceof ShardedAdamW ? optimizer.weights : null;
   }
 
-  /** The block at which backward ends: 0, or with adapters the first that has one. */
+  /** The block at which backward ends: 0, or with adapters the first block that has one. */
   #lowestTrained(): number {
     const layers = this.#options.decoder?.layers ?? [];
     if (this.#options.decoder?.weights.embedding.weight.requiresGrad) return 0;
@@ -288,7 +297,7 @@ export class GradientSums {
     return this.#buckets;
   }
 
-  /** Scales the update's gradient to at most `maxNorm` (0 = never); returns the norm that it had. */
+  /** Scales the gradient down to at most `maxNorm` (0 = never). Returns the norm before scaling. */
   async #clip(maxNorm: number): Promise<number> {
     const { optimizer, exact } = this.#options;
     if (optimizer instanceof ShardedAdamW) return optimizer.clip(maxNorm);
@@ -297,21 +306,24 @@ export class GradientSums {
     return clipGradNorm(parameters, maxNorm);
   }
 
-  /** Dropout depends on the step and the micro-batch, and not on the rank. */
+  /** Dropout depends on the step and the micro-batch, not on the rank. */
   #seed(key: readonly number[], place: number): void {
     const { seed } = this.#options;
     if (seed !== undefined) seedEngine(new Random('micro-batch', seed, ...key, place).uint32());
   }
 }
 
-/** The update is under way, so nothing may be thrown: the next step meets the same error when it does this work itself. */
+/**
+ * The update is already queued, so nothing may throw here. The next step does the same work itself and meets the error
+ * then.
+ */
 function withoutThrowing(start: (() => void) | undefined): void {
   try {
     start?.();
   } catch {}
 }
 
-/** Shares of means and counts are added, maxima compared. */
+/** Sums shares of means and counts, and takes the largest of maxima. */
 export function combined(rows: readonly Metrics[]): Metrics {
   const out: Metrics = {};
   for (const row of rows) {

@@ -1,9 +1,12 @@
-/** Weights that are dealt over the ranks (--shard full) are gathered for whatever is not an update. */
+/** Gathers sharded weights (--shard full) for everything except updates. */
 import type { TrainTask } from './task.ts';
 
-/** Has the whole weights on every rank until the next update. Every rank calls it; nothing to do where none are dealt. */
+/**
+ * Gathers the whole weights on every rank until the next update. Every rank must call it. Does nothing for unsharded
+ * weights.
+ */
 export async function wholeWeights({ optimizer, decoder }: Pick<TrainTask, 'optimizer' | 'decoder'>): Promise<void> {
   const gathered = await optimizer.weights?.makeWhole();
-  // They lie in other memory than before: captured graphs and decode plans are no longer valid.
+  // The gathered weights are at new addresses, so captured graphs and decode plans are invalid.
   if (gathered && decoder !== undefined) decoder.arrangement++;
 }

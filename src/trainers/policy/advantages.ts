@@ -48,7 +48,10 @@ export function dropUniformGroups(rollouts: readonly Rollout[]): Rollout[] {
   return rollouts.filter((_, i) => kept[i]);
 }
 
-/** The rollouts that are trained on: without uniform groups where those are dropped, and the best of each where it is kept alone. */
+/**
+ * The rollouts to train on. Uniform groups are dropped with `dropEqualGroups`; `keeps: 'best'` leaves the best of each
+ * group.
+ */
 export function trainedRollouts(
   { keeps }: PolicyAlgorithm,
   { dropEqualGroups }: PolicyOptions,
@@ -63,7 +66,7 @@ export function trainedRollouts(
   return mixed.filter((_, i) => kept[i]);
 }
 
-/** Whether rollouts may be left out once their rewards are known. */
+/** Whether rollouts may be dropped once their rewards are known. */
 export const leavesOut = ({ keeps }: PolicyAlgorithm, { dropEqualGroups }: PolicyOptions): boolean =>
   dropEqualGroups || keeps !== 'all';
 
@@ -85,6 +88,6 @@ function tokenKl({ lpOld, lpRef }: Rollout): Float64Array {
   return k1;
 }
 
-/** Whether advantages wait for what a reference, a critic or a teacher says of the rollouts. */
+/** Whether advantages depend on log-probs or values under the reference, the critic or the teacher. */
 export const needsMeasures = ({ klIn, needsValue, needsTeacher }: PolicyAlgorithm): boolean =>
   klIn === 'reward' || needsValue || needsTeacher;

@@ -1,4 +1,4 @@
-/** Training an agent that calls the policy as any client calls a model: exactly resumable, and every call can be read again. */
+/** Training an agent that calls the policy through an HTTP client: it resumes exactly, and every call is stored. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
 /**
- * The options that belong to an algorithm. They have no defaults here: the algorithm brings its own, and an option that it
+ * The options that belong to an algorithm. They have no default here: each algorithm has its own, and an option that it
  * does not read is refused by name.
  */
 import { z } from 'zod';
@@ -16,18 +16,18 @@ const count = () => z.number().int().positive();
 const share = () => z.number().min(0).max(1);
 const amount = () => z.number().min(0);
 
-/** The value, or the algorithm's own. */
+/** The given value, or the algorithm's default. */
 const orAlgorithms: FieldMeta['meaning'] = (value, { algorithm = 'grpo' }, name) =>
   value ?? policyOptions(policyAlgorithm(String(algorithm)))[name as keyof PolicyOptions];
 
-/** Left to the algorithm unless given; named as in `PolicyOptions` or as people know them. */
+/** All optional, named as in `PolicyOptions`, with the usual aliases. */
 export function algorithmFields() {
   const of = <T extends z.ZodType>(type: T, description: string, aliases: string[] = []) =>
     field(type.optional(), {
       description: `${description}; the algorithm's own when left out`,
       group: 'Algorithm',
       aliases,
-      // Weights and limits may change in a resumed run, but not the kind of estimate.
+      // A resumed run may change numbers, but not the kind of estimate.
       ...(type instanceof z.ZodNumber ? {} : { fixed: 'value', meaning: orAlgorithms }),
     });
   return {
@@ -66,7 +66,7 @@ export function algorithmFields() {
 
 export type AlgorithmConfig = z.output<z.ZodObject<ReturnType<typeof algorithmFields>>> & { algorithm: string };
 
-/** The algorithm and its options as the config asks for them. */
+/** The algorithm of a config, with its options. */
 export function algorithmOf(config: AlgorithmConfig): { algorithm: PolicyAlgorithm; options: PolicyOptions } {
   const algorithm = policyAlgorithm(config.algorithm);
   const { cliprange, clipLow = cliprange, clipHigh = cliprange, lam: lambda } = config;

@@ -1,6 +1,6 @@
 /**
- * The options of `attune train policy`. Options of an algorithm have no default here: the algorithm has its own, and an
- * option that it does not read is refused.
+ * The options of `attune train policy`. Options of an algorithm have no default here: each algorithm has its own, and
+ * an option that it does not read is refused.
  */
 import { z } from 'zod';
 import { type PolicyAlgorithm, policyAlgorithm, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
@@ -159,7 +159,7 @@ const shape = z.object({
       "reward right responses, by a task's verifier or a dataset's known answers; on unless another reward is named",
     group: group.reward,
     fixed: 'value',
-    // Without another reward saved, a calling program may have given one: then it is not known.
+    // If no other reward was saved, a calling program may have passed one, so the old value is unknown.
     meaning: (value, saved) => value ?? ((saved.reward_model_path ?? saved.reward_module) ? false : undefined),
   }),
   formatReward: field(z.boolean().default(false), {
@@ -281,7 +281,7 @@ export const policySchema = withRules(shape, policyRules);
 export type PolicyConfig = z.output<typeof policySchema>;
 export type PolicyInput = z.input<typeof policySchema>;
 
-/** Whether a lone response has nothing to be compared with, so that it would never teach anything. */
+/** Whether a group of one has no baseline, so that it never gives a gradient. */
 function comparesWithinGroup({ advantage, keeps }: PolicyAlgorithm): boolean {
   return keeps === 'best' || ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
 }
@@ -299,7 +299,7 @@ export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rmP
     );
 }
 
-/** Prompts come from one place. */
+/** Refuses more than one source of prompts. */
 export function checkPromptSource(
   config: { task?: string; dataset?: string; env?: string; agent?: string },
   rowsGiven = false,
@@ -326,7 +326,7 @@ export function checkPromptSource(
     );
 }
 
-/** Faults that concern several fields. */
+/** Checks that involve several fields. */
 export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void {
   checkPromptSource(config, rowsGiven);
   checkRewardModel(config);

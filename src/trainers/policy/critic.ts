@@ -1,6 +1,6 @@
 /**
  * The critic: a linear value head on the policy's own hidden states, or on a second backbone that starts as a copy of
- * the policy. The state of token t is the text before it, so V_t is read from the row that predicts the token.
+ * the policy. The state of token t is the text before it, so V_t is read at the position that predicts the token.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -24,10 +24,10 @@ const weightName = 'value.weight';
 
 export class Critic {
   readonly head: ScoreHead;
-  /** null if the policy's hidden states are used. */
+  /** null: the head reads the policy's hidden states. */
   readonly backbone: Model | null;
 
-  /** A new head from the seed; both backbones have the policy's hidden size. */
+  /** Initialises the head from the seed. Either backbone has the policy's hidden size. */
   constructor(policy: Model, backbone: Model | null, seed: number) {
     seedEngine(seed);
     this.head = ScoreHead.init('value', 1, policy.decoder.spec.hiddenSize, policy.device);
@@ -36,7 +36,7 @@ export class Critic {
     backbone?.train(false);
   }
 
-  /** V of each response token, with gradient if enabled; `hidden` are the policy's states of the same batch. */
+  /** V_t of each response token, with gradient if enabled. `hidden` are the policy's states of the same batch. */
   values(packed: PackedResponses, hidden: Tensor): Tensor {
     const states = this.backbone === null ? hidden : this.backbone.decoder.forward(packed.batch);
     return this.head.forward(rowsBefore(states, packed.batch, packed.tokens)).squeeze(-1);

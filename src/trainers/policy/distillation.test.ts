@@ -1,4 +1,7 @@
-/** On-policy distillation through the trainer: what it learns, that it is exact, and what can be looked at afterwards. */
+/**
+ * On-policy distillation through the trainer: it learns, it resumes exactly, and its rollouts can be inspected
+ * afterwards.
+ */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -28,7 +31,7 @@ beforeAll(async () => {
   });
 });
 
-/** A teacher that its student can become: the same model, trained for a moment. */
+/** A teacher within the student's reach: the same model after a few training steps. */
 let taught: Promise<string> | undefined;
 const trained = () => (taught ??= trainTeacher());
 async function trainTeacher(): Promise<string> {

@@ -1,4 +1,7 @@
-/** Policy training in an environment: every algorithm, exactly resumable, with rollouts that can be read and replayed. */
+/**
+ * Policy training in an environment: every algorithm runs, resumes exactly, and stores rollouts that can be read and
+ * replayed.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -102,7 +105,7 @@ describe('exactness', () => {
       'eval/pass_at_2': expect.any(Number),
     });
 
-    // What is stored is what was trained on.
+    // The stored rollouts are exactly those trained on.
     const { rows, held } = rolloutsOf(whole.folder);
     for (const { completion, tokens, episode } of rows) {
       const { ids, spans } = tokens?.sequence ?? { ids: new Int32Array(), spans: new Int32Array() };
@@ -119,7 +122,8 @@ describe('exactness', () => {
     }
     expect(held.every(({ episode }) => episode !== undefined)).toBe(true);
     for (const step of [1, 4]) expect(replayStep(whole.folder, step)).toMatchObject({ agrees: true });
-    // Under the weights that sampled it every ratio is 1: the checkpoint reads what the policy read.
+    // Under the weights that sampled it every ratio is 1, which shows that the checkpoint reads the tokens the policy
+    // read.
     const asked = await whatIf(whole.folder, { step: 4, checkpoint: 'step-3' });
     for (const { ratio } of asked.rollouts) for (const value of ratio) expect(Math.abs(value - 1)).toBeLessThan(1e-3);
   });

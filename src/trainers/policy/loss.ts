@@ -31,9 +31,9 @@ export interface LossContext {
   /** null if the algorithm needs none. */
   teacher?: Model | null;
   step: number;
-  /** The denominators of the whole update. */
+  /** Denominators over all micro-batches of the update. */
   totals: StepTotals;
-  /** Whether the weights are still those that sampled. */
+  /** Whether the weights have not changed since sampling. */
   isFirst: boolean;
 }
 
@@ -42,7 +42,7 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
   const { algorithm, options, config, critic, totals } = context;
   const { decoder } = context.model;
   const packed = packResponses(rollouts, decoder);
-  // Before the policy's own activations are in memory.
+  // The teacher runs first, before the policy's own activations occupy memory.
   const teacher = usesTeacherKl(algorithm, options) ? taught(rollouts, context) : null;
   let metrics: Metrics = {};
   let gap: ReturnType<typeof startSamplerGap> | undefined;
@@ -83,8 +83,8 @@ function taught(rollouts: readonly Rollout[], { teacher, algorithm }: LossContex
 }
 
 /**
- * lpOld comes from the sampler or, with --old-logprobs trainer, from the trainer, which makes the first update exactly
- * on-policy.
+ * lpOld is the sampler's by default. With --old-logprobs trainer it is recomputed by the trainer, so that the first
+ * update has a ratio of exactly 1.
  */
 function oldLogprobs(rollouts: readonly Rollout[], lp: Tensor, sampled: Tensor, context: LossContext): Tensor {
   if (context.config.oldLogprobs === 'sampler') return sampled;
@@ -93,8 +93,9 @@ function oldLogprobs(rollouts: readonly Rollout[], lp: Tensor, sampled: Tensor, 
 }
 
 /**
- * Under top-p, top-k or min-p a token was drawn with probability π/kept, kept being the mass that was not cut. With
- * `truncatedRatio` that is the denominator of the ratio; without it, π over the whole vocabulary is.
+ * Under top-p, top-k or min-p a token is drawn with probability π/kept, where `kept` is the mass left after truncation.
+ * With `truncatedRatio` π/kept is the denominator of the ratio. Without it the denominator is π over the whole
+ * vocabulary.
  */
 function drawnLogprobs(rollouts: readonly Rollout[], whole: Tensor, { config }: LossContext): Tensor {
   if (!config.truncatedRatio || rollouts[0]?.cutMass === undefined) return whole;

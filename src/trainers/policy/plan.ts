@@ -21,7 +21,7 @@ import { checkPolicyConfig, type PolicyConfig } from './config.ts';
 import { checkGivenRewards } from './rules.ts';
 import { plannedSteps, stepsOf } from './steps.ts';
 
-/** Prompts are short enough that a whole response fits behind them: the model has so many positions and no more. */
+/** Limits prompts so that prompt and response together fit in the model's context. */
 export function promptsWithin(config: PolicyConfig, positions: number): PolicyConfig {
   const room = positions - config.maxNewTokens;
   if (room < 1)
@@ -31,17 +31,17 @@ export function promptsWithin(config: PolicyConfig, positions: number): PolicyCo
   return { ...config, promptMaxLength: Math.min(config.promptMaxLength, room) };
 }
 
-/** Whether the reference is the policy's own base with adapters off. */
+/** Whether the reference is the policy's own base with its adapters off. */
 async function sharesBase(config: PolicyConfig): Promise<boolean> {
   return config.lora && config.refModel === undefined && !(await isAdapter(config.model));
 }
 
-/** Whether the policy starts from a trained adapter, which is then the reference. */
+/** Whether the policy starts from a trained adapter, which is then also the reference. */
 async function startsFromAdapter({ refModel, refQuantType, model }: PolicyConfig): Promise<boolean> {
   return refModel === undefined && refQuantType === undefined && (await isAdapter(model));
 }
 
-/** Its config says so: a plan fetches no weights. */
+/** Reads the config only: a plan downloads no weights. */
 const isAdapter = async (model: string) => readAdapterConfig(await resolveModel(model, { configOnly: true })) !== null;
 
 export async function checkReference(config: PolicyConfig): Promise<void> {
@@ -56,21 +56,21 @@ async function describeReference(config: PolicyConfig): Promise<string> {
 
 const sumOf = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0);
 
-/** Keys and values of all responses that are sampled at the same time, each as long as it may become. */
+/** Keys and values of the responses sampled at the same time, each at its maximum length. */
 function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
-  // Each rank samples its part of them.
+  // Each rank samples its share of the prompts.
   const prompts = Math.ceil((config.batchSize * config.gradAccum) / (plan.ranks?.count ?? 1));
   const responses = prompts * config.groupSize;
   return plan.cacheBytes(responses, config.promptMaxLength + config.maxNewTokens, config);
 }
 
-/** A critic of its own, whose size the plan does not know. */
+/** A critic with its own backbone, which the plan does not count. */
 const ownCritic = ({ valueBackbone }: PolicyConfig) => (valueBackbone === 'own' ? '; the critic besides' : '');
 
 export interface PolicyPlanOptions extends Pick<PlanOptions, 'progress' | 'refuse'> {
-  /** Where the options come from, for what is refused only where it was given. */
+  /** Where each option came from. Some checks refuse an option only if it was given. */
   sources?: Record<string, string>;
-  /** The checkpoint that the run goes on from. */
+  /** The checkpoint to resume from. */
   resume?: FoundCheckpoint;
 }
 
@@ -99,17 +99,17 @@ export async function policyPlan(config: PolicyConfig, options: PolicyPlanOption
   const within = promptsWithin(config, Math.min(planned.positions, teacher?.positions ?? planned.positions));
   using environments = await openedEnvironments(config);
   const { prompts, train, evaluation } = await openPrompts(within, tokenizer, { progress, environments });
-  if (prompts.size === undefined) await prompts.take(1); // refuses tasks none of whose prompts fits
+  if (prompts.size === undefined) await prompts.take(1); // refuses tasks none of whose prompts fit
   configuredPlayer(within, tokenizer);
   checkHeldOut(config, evaluation.length > 0, sources);
   if (resume !== undefined) {
     const { maxSteps } = plannedSteps(config, prompts);
     const task = {
       dataFingerprint: prompts.fingerprint,
-      // Of a plan nobody hands rewards over.
+      // A plan knows no rewards passed by a program.
       restore: (state: unknown) => checkGivenRewards((state as { given?: string[] } | undefined)?.given, []),
       heldOutFingerprint: evaluation.length === 0 ? undefined : promptsFingerprint(evaluation),
-      // The prompts that are left are counted by the run: here only --max-steps can be too few.
+      // The run counts its remaining prompts itself. A plan can only check --max-steps.
       ...{ totalSteps: maxSteps ?? Number.POSITIVE_INFINITY, limits: ['maxSteps'] as const },
     };
     await checkPlace({ path: resume.path, task }, { allowChangedData: config.allowChangedData, progress });

@@ -44,7 +44,7 @@ const base: ProgramConfig<PolicyInput> = {
   reportTo: [],
   saveModel: false,
 };
-/** Right where the last character has an even code: about 3 in 10 answers of a random model. */
+/** Right if the last character has an even code: about 3 in 10 answers of a random model. */
 const even = (items: readonly RewardItem[]) =>
   items.map(({ response }) => ((response.codePointAt(response.length - 1) ?? 1) % 2 === 0 ? 1 : 0));
 
@@ -64,7 +64,7 @@ async function train(config: ProgramConfig<PolicyInput>, options: PolicyTrainerO
   return { steps, metrics: steps.map((step) => step.metrics), folder: run.folder };
 }
 
-/** Trained for a moment, once: that it is one is all that matters here. */
+/** Trained once for a few steps. The tests need a reward model, not a good one. */
 let trainedReward: Promise<string> | undefined;
 const rewardModel = () => (trainedReward ??= trainRewardModel());
 async function trainRewardModel(): Promise<string> {
@@ -80,7 +80,7 @@ const last = (values: Record<string, number>[], name: string, count: number) =>
 
 it('ends a run as failed whose set-up fails after it has begun', async () => {
   const rolloutsDir = join(folder, 'rollouts');
-  // A database with a folder in the place of its journal cannot be opened.
+  // SQLite cannot open a database whose WAL file is a folder.
   mkdirSync(join(rolloutsDir, 'broken', 'rollouts.db-wal'), { recursive: true });
   await expect(start({ runName: 'broken', rolloutsDir })).rejects.toThrow(/Cannot write rollouts|rollouts\.db/);
   const { info } = openRun(join(folder, 'runs', 'broken'));
@@ -89,7 +89,7 @@ it('ends a run as failed whose set-up fails after it has begun', async () => {
 });
 
 describe('learning', () => {
-  // What is best is known: an even last character, always.
+  // The optimum is known: the last character is always even.
   it.each(ofRewards)('%s reaches the optimum', async (algorithm) => {
     const own = { ppo: { ppoEpochs: 2 }, raft: { lr: 0.03 } }[algorithm];
     const { metrics } = await train({ algorithm, maxSteps: 40, ...own });
@@ -108,7 +108,7 @@ describe('exactness', () => {
   };
   const weightsOf = (run: string) => readFileSync(join(run, 'final', 'model.safetensors'));
 
-  // Everything that a step can depend on: a critic, an adaptive KL, a running mean of scores, a curriculum, minibatches.
+  // Everything a step can depend on: a critic, an adaptive KL, a running mean of scores, a curriculum, minibatches.
   const eventful: ProgramConfig<PolicyInput> = {
     algorithm: 'ppo',
     dataset: undefined,
@@ -294,7 +294,7 @@ describe('LoRA', () => {
   it('has the base with adapters off as its reference, and resumes exactly', async () => {
     const config: ProgramConfig<PolicyInput> = { lora: true, loraR: 4, klCoef: 0.1, maxSteps: 4, saveModel: true };
     const whole = await train({ ...config, runName: 'lora-whole' });
-    // B is 0 at the start, so policy and reference are one; a step later they are not.
+    // LoRA's B is 0 at the start, so policy and reference are equal. After a step they differ.
     expect(whole.metrics[0]?.['train/kl']).toBeLessThan(1e-9);
     expect(whole.metrics[3]?.['train/kl']).toBeGreaterThan(1e-6);
     const stopped = await start({ ...config, runName: 'lora-stopped' });
@@ -342,7 +342,7 @@ describe('what is asked for', () => {
   it('ends the passes over a batch once the policy is far enough from the weights that sampled', async () => {
     const passes = { algorithm: 'ppo', ppoEpochs: 4, maxSteps: 1 } as const;
     expect((await train(passes)).metrics[0]?.['train/updates']).toBe(4);
-    // the first update starts at a distance of 0, the second is the first to see one
+    // the first update starts at a KL of 0, so the second is the first to exceed the target
     expect((await train({ ...passes, targetKl: 1e-6 })).metrics[0]?.['train/updates']).toBe(2);
   });
 
@@ -355,7 +355,7 @@ describe('what is asked for', () => {
     expect(liveTensors()).toBe(before);
     expect(quantised.metrics).toHaveLength(2);
     const first = (name: string) => [plain, quantised].map(({ metrics }) => metrics[0]?.[name] as number);
-    // the policy itself is not quantised: it writes the same, and is paid and compared a little differently
+    // only reference and reward model are quantised: the samples are the same, rewards and KL differ a little
     const [length, sameLength] = first('train/length_mean');
     expect(length).toBeGreaterThan(0);
     expect(sameLength).toBe(length);
@@ -385,7 +385,7 @@ describe('what is asked for', () => {
     await expect(start({ algorithm: 'grop' })).rejects.toThrow('Did you mean "grpo"');
     await expect(start({ algorithm: 'grpo', gamma: 0.9 })).rejects.toThrow(/^--gamma has no effect on grpo/);
     await expect(start({}, { rewards: [] })).rejects.toThrow('There is no reward');
-    // The parts of a program's own function are known once it has scored something.
+    // A function's reward parts are known only after it has scored something.
     await expect(train({ rewardWeights: ['evne=1'], maxSteps: 1 })).rejects.toThrow(
       'given for "evne", but no reward has such a part. Did you mean "even"',
     );

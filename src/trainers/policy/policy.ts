@@ -1,11 +1,11 @@
 /**
- * Online RL with any of the policy-gradient algorithms, with reward models, verifiers and reward functions of your own.
+ * Online RL with any of the policy-gradient algorithms, and with reward models, verifiers or your own reward functions.
  *
  *     const run = await trainPolicy({ model: 'Qwen/Qwen3-0.6B', algorithm: 'grpo', task: 'chain_sum:1-3', lora: true });
  *     for await (const { step, metrics } of run) console.log(step, metrics['train/reward'], metrics['eval/accuracy']);
  *
- * This file sets a run up; a step is in task.ts. Dropout is off: the trainer must compute the same probabilities as the
- * sampler.
+ * This file sets a run up; task.ts has the training step. Dropout is off, because the trainer must compute the same
+ * probabilities as the sampler.
  */
 import { type PolicyAlgorithm, stdOf, useAlgorithm, usesReference } from '../../algorithms/index.ts';
 import { call, checkArguments, list, type Rule } from '../../arguments.ts';
@@ -48,28 +48,31 @@ import { namedPrompts } from './state.ts';
 import { plannedSteps } from './steps.ts';
 import { PolicyTask } from './task.ts';
 
-/** What a program may pass to `trainPolicy` besides the config. */
+/** Options of `trainPolicy` that only a program can pass. */
 export interface PolicyTrainerOptions extends TrainerOptions {
-  /** Rewards of your own, functions or scorers; added to those of the config. */
+  /** Your own rewards, as functions or scorers, in addition to those of the config. */
   rewards?: readonly (RewardFunction | RewardScorer)[];
-  /** Makes the sampler; attune's own unless given. */
+  /** Makes the sampler. The default is attune's own. */
   sampler?: (model: Model, tokenizer: Tokenizer) => RolloutSampler;
-  /** Called with the evaluation before the first step. */
+  /** Called with the metrics of the evaluation before the first step. */
   onStart?: (metrics: Record<string, number>) => void;
-  /** Called for a sample that a reward failed on, with --on-reward-error score. */
+  /** Called for each sample whose reward failed, with --on-reward-error score. */
   onRewardFailure?: (error: Error) => void;
 }
 
-/** A step of policy training. `accuracy` is there if a verifier or known answers are; with a teacher and no reward there is no `reward`. */
+/**
+ * A step of policy training. `accuracy` is present if there is a verifier or known answers. `reward` is absent if there
+ * is only a teacher.
+ */
 export type PolicyStep = StepOf<
   'reward' | 'reward_std' | 'length_mean' | 'ended' | 'policy_loss',
   'reward' | 'length_mean'
 >;
 
 /**
- * Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`), `task` a text or a task
- * of your own (`defineTask`), `env` a text or an environment of your own (`defineEnvironment`), `agent` a text or an agent of your own
- * (`defineAgent`). To go on with a run, the same ones are given again.
+ * Trains a policy by online RL; `algorithm`, `task`, `env` and `agent` are each a string or an object of your own, from
+ * `definePolicyAlgorithm`, `defineTask`, `defineEnvironment` or `defineAgent`. A resumed run needs the same objects
+ * again.
  */
 export function trainPolicy(
   input: Omit<ProgramConfig<PolicyInput>, 'algorithm' | 'task' | 'env' | 'agent'> & {
@@ -103,7 +106,7 @@ function named(flags: Record<string, unknown>): void {
   if (typeof flags.agent === 'object') flags.agent = agentText(flags.agent as Agent);
 }
 
-/** The same from a resolved config. */
+/** `trainPolicy` from a resolved config. */
 export function startPolicy(
   resolved: ResolvedRun<typeof policySchema>,
   options: PolicyTrainerOptions = {},
@@ -123,7 +126,7 @@ export function startPolicy(
     const taught = algorithm.needsTeacher && hasTeacher(config);
     const teacher = taught ? await openTeacher(config, model, tokenizer, { progress }) : null;
     opened.defer(() => teacher?.dispose());
-    // Both read the same tokens.
+    // Policy and teacher read the same tokens, so the smaller context decides.
     const positions = Math.min(...[model, teacher ?? model].map(({ decoder }) => decoder.spec.maxPositions));
     const environments = await openedEnvironments(config);
     opened.defer(() => environments?.dispose());
@@ -146,7 +149,7 @@ export function startPolicy(
     const critic = algorithm.needsValue ? await openCritic(config, model) : null;
     opened.defer(() => critic?.dispose());
     const { rolloutSlots: slots, cacheDtype } = config;
-    const reusePrefixes = player !== undefined; // a turn begins with those before it
+    const reusePrefixes = player !== undefined; // each turn's prompt extends the previous turn
     const sampler =
       options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots, tokenizer, cacheDtype, reusePrefixes });
     opened.defer(() => sampler.dispose());
@@ -188,11 +191,11 @@ export function startPolicy(
       const drawn = { ...config, samples: config.evalSamples, seeds, player, signal };
       const { metrics, greedy, sampled } = await evaluatePrompts(sampler, tokenizer, scorer, evaluation, drawn);
       await store?.addEval(storedEvaluation([...greedy, ...sampled], { step, epoch: prompts.epoch }));
-      // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.
+      // KL to the reference on held-out prompts, where over-optimisation shows first.
       const scoring = { temperature: config.temperature, microBatchTokens: config.microBatchTokens };
       if (reference !== null) metrics.kl = await meanTokenKl(model, reference, greedy, scoring);
       if (teacher !== null) Object.assign(metrics, await evaluateAgainstTeacher(model, teacher, greedy, scoring));
-      // What an error bar of their means needs.
+      // Count and standard deviation, for the error bar of the mean reward.
       Object.assign(metrics, { examples: greedy.length, reward_std: stdOf(greedy.map(({ score }) => score)) });
       return withOtherNames(teacher === null ? metrics : withoutRewards(metrics, scorer));
     }
@@ -219,12 +222,12 @@ export function startPolicy(
       resume === undefined || (alone && resume.step === 0 && readMetrics(run.path('metrics.jsonl')).length === 0);
     const evaluatesFirst = config.evalAtStart && begins && evaluation.length > 0;
 
-    /** The starting model is evaluated too, so that every curve begins with it. */
+    /** Evaluates the starting model first, so that every curve begins with it. */
     async function* steps(): typeof parts.steps {
       if (evaluatesFirst) {
         const signal = alone ? options.signal : undefined;
         const evaluated = await evaluate(0, signal).catch((error: unknown) => {
-          if (!signal?.aborted) throw error; // the loop saves, and the run that goes on begins with it
+          if (!signal?.aborted) throw error; // an interrupt: the loop saves, and the resumed run evaluates
         });
         const metrics = evaluated && prefixed('eval/', evaluated);
         if (metrics !== undefined) {
@@ -239,7 +242,7 @@ export function startPolicy(
   });
 }
 
-/** What its evaluations measure; which of the rest there are depends on the rewards, the tasks and --eval-samples. */
+/** The metrics of its evaluations. The patterns depend on rewards, tasks and --eval-samples. */
 export const policyJudged = (config: AlgorithmConfig): Judged => {
   const { needsTeacher } = algorithmOf(config).algorithm;
   const taught = ['teacher_kl', 'teacher_response_kl', 'teacher_logprob', 'teacher_agreement'];
@@ -254,7 +257,7 @@ export const policyJudged = (config: AlgorithmConfig): Judged => {
   };
 };
 
-/** `length`: the tokens that the reward model reads; not known of a program's own scorer. */
+/** `length`: the reward model's context in tokens, unknown for a program's own scorer. */
 function truncationNote({ responses, truncated }: PolicyTask['scored'], length?: number): string {
   const limit = length?.toLocaleString('en-US');
   const [most, last] = limit === undefined ? ['tokens than it reads', 'tokens'] : [`than ${limit} tokens`, limit];
@@ -263,7 +266,7 @@ function truncationNote({ responses, truncated }: PolicyTask['scored'], length?:
   );
 }
 
-/** The evaluation before the first step knows all names: one that is not there ends the run before it has cost anything. */
+/** The evaluation before the first step gives every metric name, so a misspelt one fails before any training. */
 function checkNamed({ metricForBestModel: named }: PolicyConfig, metrics: Record<string, number>): void {
   if (named === undefined || evalName(named) in metrics) return;
   throw unknownMetric(evalName(named), Object.keys(metrics));

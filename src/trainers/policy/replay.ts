@@ -1,7 +1,7 @@
 /**
  * Replays a stored step: recomputes advantages and losses from the database and compares them with the run's metrics.
- * The policy's log-probs are the sampler's, so losses agree to about the sampler gap; advantages agree to the rounding
- * of the database.
+ * Advantages agree to the database's rounding. Losses agree to about the sampler gap, because the stored log-probs are
+ * the sampler's.
  *
  *     const { advantages, losses } = replayStep('checkpoints/grpo/run', 12);
  */
@@ -30,16 +30,16 @@ export interface Comparison {
   replayed: number;
 }
 
-/** A replayed step: recomputed against stored numbers. */
+/** A replayed step: recomputed and stored numbers side by side. */
 export interface Replay {
   step: number;
   algorithm: string;
   rollouts: { id: number; reward: number; stored: number; replayed: number }[];
-  /** Largest difference of a response's advantage. */
+  /** The largest difference of a response's advantage. */
   advantageGap: number;
-  /** Each term of the first update's loss. */
+  /** Every term of the first update's loss. */
   losses: Comparison[];
-  /** The sampler gap that the run measured: the losses may differ by about this. */
+  /** The sampler gap that the run measured. Losses may differ by about this much. */
   samplerGap: number;
   agrees: boolean;
 }
@@ -95,7 +95,7 @@ export interface StoredNumbers {
   stored: number;
 }
 
-/** The rollouts of a stored step, as its algorithm wrote them. A row with index 0 begins the next prompt's group. */
+/** The rollouts of a stored step, in the order in which they were written. Index 0 begins a new group. */
 export function storedStep(
   reader: RolloutReader,
   step: number,
@@ -135,7 +135,7 @@ export function storedStep(
   return { rollouts, stored: rows.map(({ id, reward, advantage }) => ({ id, reward, stored: advantage })) };
 }
 
-/** The loss terms of the step's first update: at the sampler's log-probs, or at those of other weights. */
+/** The loss terms of the step's first update, at the sampler's log-probs or at those of other weights. */
 export function firstLosses(
   algorithm: PolicyAlgorithm,
   options: PolicyOptions,
@@ -148,7 +148,7 @@ export function firstLosses(
   const lengths = first.map(({ responseIds }) => responseIds.length);
   return scope(() => {
     const batch = batchOf(first, logprobs);
-    // Entropies are not stored; the entropy bonus is a separate term.
+    // Entropies are not stored, and the entropy bonus is a term of its own.
     const { metrics } = algorithm.loss(batch, { ...options, entropyCoef: 0 }, stepTotals(lengths, config.maxNewTokens));
     const { policy_loss, value_loss, kl } = combineMetrics([metrics]);
     return Object.fromEntries(
@@ -159,7 +159,7 @@ export function firstLosses(
   });
 }
 
-/** Rollouts as the batch of a loss; call it within a scope. */
+/** Rollouts as the batch of a loss. Call it within a scope. */
 export function batchOf(rollouts: readonly Rollout[], logprobs?: ReadonlyMap<Rollout, Float32Array>): PolicyBatch {
   const like = zeros([1]);
   const of = (pick: Parameters<typeof packedTensor>[1]) => packedTensor(rollouts, pick, like);

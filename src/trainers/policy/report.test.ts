@@ -13,7 +13,7 @@ it('begins with what the run changed', () => {
   const rows = [row(0, { 'eval/accuracy': 0.55, 'eval/reward': 0.1 }), row(9, { 'eval/accuracy': 0.951 })];
   expect(headline(rows)).toEqual(['55 % → 95 %', 'of held-out prompts answered right']);
   expect(headline([row(1, { 'train/reward': -0.25 }), row(2, { 'train/reward': 1.23456 })])?.[0]).toBe('-0.25 → 1.23');
-  // One measurement is no change.
+  // A change takes two measurements.
   expect(headline([row(1, { 'eval/accuracy': 0.5 })])).toBeUndefined();
 });
 
@@ -33,7 +33,7 @@ it('shows headline, curves and settings on the page', async () => {
   expect(html.indexOf('20 % → 80 %')).toBeLessThan(html.indexOf('<svg'));
   for (const cell of ['<td>lr</td><td>0.0002</td>', '<td>algorithm</td><td>grpo</td>']) expect(html).toContain(cell);
   expect(html).not.toContain('/elsewhere');
-  // A wide table scrolls inside itself.
+  // A wide table scrolls horizontally.
   expect(html).toMatch(/<div class="wide"><table>/);
   expect(html).toMatch(/\.wide \{[^}]*max-width: 100%;[^}]*overflow-x: auto/);
 });

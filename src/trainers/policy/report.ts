@@ -30,7 +30,7 @@ export async function writePolicyReport(folder: string): Promise<string> {
   return path;
 }
 
-/** What the run changed, in the figure that says most: right answers if they are measured, otherwise the reward. */
+/** The run's change in the first of these metrics that was measured at least twice. */
 export function headline(rows: readonly MetricRow[]): [figure: string, meaning: string] | undefined {
   for (const [metric, meaning] of [
     ['eval/accuracy', 'of held-out prompts answered right'],
@@ -50,7 +50,7 @@ export function headline(rows: readonly MetricRow[]): [figure: string, meaning: 
   return undefined;
 }
 
-/** Settings that say where files went, not what was done. */
+/** Settings about where files are written, which the report leaves out. */
 const places = /^(output_dir|log_dir|rollouts_dir|run_name|report_to|wandb_project)$/;
 
 function settingRows(config: Record<string, unknown>): string[][] {
@@ -71,7 +71,7 @@ function addSamples(report: Report, rollouts: RolloutReader, count = 6): void {
   const evaluated = rollouts.evalQuery();
   const [first, last] = [evaluated[0]?.step, evaluated.at(-1)?.step];
   if (first !== undefined && last !== undefined) {
-    // A prompt's greedy response is stored before its sampled ones, so it is found first.
+    // A prompt's greedy response is stored before its samples, so `find` returns it.
     const at = (step: number) =>
       new Map(
         evaluated

@@ -1,4 +1,4 @@
-/** Policy runs that are stopped and resumed: evaluations once, as many steps as the prompts that are left make. */
+/** Stopped and resumed policy runs: each evaluation happens once, and the prompts left decide the number of steps. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,7 +40,7 @@ function written(run: string) {
   return {
     evaluated,
     evaluations: rows.filter((row) => 'eval/reward' in row).map(({ step }) => step),
-    // a late evaluation has a row of its own; no measure of a step is written twice
+    // a late evaluation gets a row of its own, and no metric is logged twice for a step
     twice: measured.filter((name, i) => !/ (step|time)$/.test(name) && measured.indexOf(name) !== i),
   };
 }
@@ -82,7 +82,7 @@ function abortAt(
   return { [Symbol.dispose]: () => spy.mockRestore() };
 }
 
-/** Makes a checkpoint one of an earlier version, whose state lacked something. */
+/** Removes fields from a checkpoint's state, as if an earlier version had written it. */
 function forget(checkpoint: string, change: (state: Record<string, unknown>) => void): void {
   const file = join(checkpoint, 'trainer_state.json');
   const state = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>;
@@ -110,7 +110,7 @@ it('counts the steps that are left by the batch size of now', async () => {
 });
 
 describe('other tasks', () => {
-  // A set with a test part, from which held-out prompts are taken.
+  // A dataset with a test split, which gives the held-out prompts.
   const sets = join(folder, 'sets');
   beforeAll(() => {
     mkdirSync(sets);
@@ -161,7 +161,7 @@ describe('other tasks', () => {
     const refused = /held-out examples are not those .*--eval-num-prompts.*--allow-changed-data/;
     await expect(goOn(run, other)).rejects.toThrow(refused);
     expect((await goOn(run, { maxSteps: 2 })).step).toBe(2);
-    // A while without evaluations changes nothing of it.
+    // A stretch without evaluations keeps the held-out fingerprint.
     expect((await goOn(run, { evalSteps: -1, maxSteps: 3 })).step).toBe(3);
     await expect(goOn(run, { ...other, evalSteps: 1, maxSteps: 4 })).rejects.toThrow(refused);
     expect((await goOn(run, { ...other, evalSteps: 1, maxSteps: 4, allowChangedData: true })).step).toBe(4);
@@ -230,7 +230,7 @@ it('goes on with the rewards that the program handed over, and with no others', 
   expect((await goOn(run, [byLength])).step).toBe(2);
   const { folder: plain } = await trainPolicy({ ...begun, runName: 'not given' });
   await expect(goOn(plain, [byLength])).rejects.toThrow(/byLength are no part of what this run was trained on/);
-  // Earlier checkpoints do not say.
+  // Checkpoints of earlier versions do not store this.
   forget(join(run, 'step-2'), ({ task }) => delete (task as Record<string, unknown>).given);
   expect((await goOn(run, [], 3)).step).toBe(3);
 });

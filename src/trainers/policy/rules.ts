@@ -1,11 +1,14 @@
-/** Which options of a policy run it would not read. What an algorithm does not read, `policyOptions` refuses. */
+/**
+ * The options that a policy run would not read, given its other options. Options that the algorithm does not read are
+ * refused by `policyOptions`.
+ */
 import { usesReference, usesTeacherKl } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import type { UnreadRule } from '../../runs/index.ts';
 import { bestRules, cadenceRules, loraRules } from '../rules.ts';
 import { type AlgorithmConfig, algorithmOf } from './algorithm-options.ts';
 
-/** What the rules look at, named as in the config. */
+/** The options that the rules read. */
 type Config = AlgorithmConfig &
   Parameters<(typeof cadenceRules)[number]['unread']>[0] &
   Parameters<(typeof loraRules)[number]['unread']>[0] & {
@@ -203,7 +206,7 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   },
 ];
 
-/** Refuses to go on without the rewards that a program handed over, or with others: it would be another objective. */
+/** Refuses to resume without the rewards that a program passed, or with others: the objective would change. */
 export function checkGivenRewards(before: readonly string[] | undefined, now: readonly string[]): void {
   if (before === undefined || before.toSorted().join('\n') === now.toSorted().join('\n')) return;
   if (before.length === 0)

@@ -1,4 +1,4 @@
-/** A resumed policy run may say what it began with, also where that was left out or has another name. */
+/** A resumed policy run accepts its original values, also if they were defaults or are now given under an alias. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

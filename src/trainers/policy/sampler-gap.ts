@@ -26,8 +26,8 @@ const gapBounds = (dtype: DType, cacheDtype: CacheDtype): SamplerGap =>
     : { mean: 0.05, max: 2 };
 
 /**
- * The gap as metrics. It is read before the update, because a run must stop before one with wrong ratios, but after backward was
- * started, which a GPU would otherwise wait for.
+ * The gap as metrics. It is read after backward has been queued, so that the GPU does not wait for the host, and before
+ * the update, so that a run with wrong ratios stops in time.
  */
 export function startSamplerGap(
   lp: Tensor,

@@ -3,7 +3,7 @@ import { Random } from '../../random.ts';
 import type { MetricRow } from '../../runs/index.ts';
 import { newSignals, signals } from './signals.ts';
 
-/** Rows 1…n of a run in which metrics follow these courses from 0 to 1. */
+/** Metric rows 1…n. Each metric is a function of the progress from 0 to 1. */
 function course(n: number, metrics: Record<string, (done: number) => number>): MetricRow[] {
   return Array.from({ length: n }, (_, i) => ({
     step: i + 1,
@@ -32,7 +32,7 @@ describe('signals', () => {
     const gradient = (norm: number) => ({ 'train/policy_loss': () => 0, 'train/grad_norm': () => norm });
     expect(kinds(course(1, gradient(0.3)))).toEqual(['first-loss']);
     expect(kinds(course(1, gradient(0)))).toEqual([]);
-    // The best responses alone: each has the advantage 1.
+    // RAFT: every response trained on has advantage 1.
     expect(kinds(course(1, { ...gradient(0.3), 'train/advantage_std': () => 0 }))).toEqual([]);
     const resumed = course(3, { 'train/policy_loss': () => 0 }).slice(1);
     expect(kinds(resumed)).toEqual([]);
@@ -123,10 +123,10 @@ describe('signals', () => {
       expect(falls(withScores(80, (t) => (t < 0.5 ? 0.2 + t : 0.62)))).toBeUndefined();
     });
 
-    /** Whether it fires at any step of such a run, as a training looks at it while it goes on. */
+    /** Whether the signal fires at any step when the history is checked at every step, as in training. */
     const everFalls = (seed: number, n: number, noise: number, at: (done: number) => number) => {
       const random = new Random('falling reward', seed);
-      // Box and Muller (1958)
+      // Box and Muller (1958).
       const normal = () => Math.sqrt(-2 * Math.log(1 - random.float())) * Math.cos(2 * Math.PI * random.float());
       const rows = withScores(n, (t) => at(t) + noise * normal());
       return rows.some((_, i) => i % 4 === 0 && falls(rows.slice(0, i + 1)) !== undefined);

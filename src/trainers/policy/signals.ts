@@ -32,7 +32,7 @@ export interface Signal {
   /** `note`: normal, although it may not look so. `warning`: something to act on. */
   level: 'note' | 'warning';
   step: number;
-  /** The last step before what it tells of: its rollouts show the policy as it was. */
+  /** The last step before the change. Its rollouts show the earlier behaviour. */
   before?: number;
   message: string;
 }
@@ -43,7 +43,7 @@ export function signals(history: readonly MetricRow[] | MetricColumns): Signal[]
   return (isTaught(columns) ? rulesOfTaught : rules).flatMap((rule) => rule(columns) ?? []);
 }
 
-/** Signals of a kind not reported before; `told` remembers them. */
+/** Signals of kinds not reported before. `told` records the kinds reported. */
 export function newSignals(history: readonly MetricRow[], told: Set<Signal['kind']>): Signal[] {
   const fresh = signals(history).filter(({ kind }) => !told.has(kind));
   for (const { kind } of fresh) told.add(kind);
@@ -63,7 +63,7 @@ const rules: ((history: MetricColumns) => Signal | undefined)[] = [
   overOptimised,
 ];
 
-/** Where a teacher is learnt from, the loss is the KL to it, it decides the entropy, and rewards are only measured. */
+/** With a teacher the loss is the KL to it, the teacher sets the entropy, and rewards are only measured. */
 const rulesOfTaught = [lengthGrowth, cutOff, truncated];
 
 const isTaught = (history: MetricColumns) => history.names.includes('train/student_logprob');
@@ -72,10 +72,10 @@ function firstLoss(history: MetricColumns): Signal | undefined {
   const { steps, values } = history.column('train/policy_loss');
   const [loss = values[0]] = history.column('train/first_policy_loss').values;
   if (loss === undefined || steps[0] !== 1 || Math.abs(loss) > 0.05) return undefined;
-  // Where nothing was learnt, a loss of 0 is no comfort.
+  // A loss of 0 with no gradient means that nothing was learnt.
   const [norm = 1] = history.column('train/grad_norm').values;
   if (norm < 1e-6) return undefined;
-  // With a gradient although all are the same: they have no mean of 0, as those of the best responses alone.
+  // Equal advantages with a non-zero gradient do not have mean 0, as in RAFT, which trains on the best responses alone.
   if (history.column('train/advantage_std').values[0] === 0) return undefined;
   return note(
     'first-loss',
@@ -90,7 +90,8 @@ function fallingReward(history: MetricColumns): Signal | undefined {
   const now = recent(history.column('train/score'));
   const top = best(history.column('train/score'), { apart: windowSteps });
   if (now === undefined || top === undefined || now.step < 2 * windowSteps) return undefined;
-  // Against the best so far, which may be the start: a run that rose and then collapsed can still end above its start.
+  // Compared with the best window so far, which may be the first. A run that rose and then collapsed can still end
+  // above its start.
   if (!isBelow(now.mean, top.mean, rangeOfMeans(history.column('train/score')))) return undefined;
   return warn(
     'falling-reward',
@@ -119,7 +120,7 @@ function equalGroups(history: MetricColumns): Signal | undefined {
   );
 }
 
-/** Only groups that are all right or all wrong tell easy prompts from hard ones. */
+/** Advises on difficulty only where most uniform groups are all right or all wrong. */
 function equalGroupsAdvice(history: MetricColumns, equal: number, right: number, wrong: number): string {
   if (Math.max(right, wrong) < 0.5 * equal)
     return 'Make the reward finer, the prompts more varied or the groups larger';
@@ -127,7 +128,7 @@ function equalGroupsAdvice(history: MetricColumns, equal: number, right: number,
   const now = recent(history.column('train/accuracy'))?.mean;
   const before = best(history.column('train/accuracy'));
   const hasFallen = now !== undefined && before !== undefined && isBelow(now, before.mean);
-  // Prompts that the same run could answer are not too hard.
+  // The run solved such prompts earlier, so they are not too hard.
   if (hasFallen || fallingReward(history) !== undefined)
     return 'The policy did better on such prompts earlier in this run: go back to the best checkpoint and try a third of the --lr';
   return 'The prompts are too hard: lower the difficulty or start from a better model';
@@ -192,7 +193,7 @@ function cutOff(history: MetricColumns): Signal | undefined {
   );
 }
 
-/** Episodes that nobody ended: what their environment pays for the end, or their agent, is never earned. */
+/** Most episodes ran out of turns, so the reward paid at the end of an episode is never earned. */
 function unfinished(history: MetricColumns): Signal | undefined {
   const done = recent(history.column('train/episodes_done'));
   const ended = recent(history.column('train/ended'));
@@ -207,14 +208,17 @@ function unfinished(history: MetricColumns): Signal | undefined {
   );
 }
 
-/** Ratios and gradients are taken over the whole vocabulary, so a truncated sampler is not quite the policy that is trained. */
+/**
+ * Ratios and gradients use the whole vocabulary. A truncated sampler is therefore a slightly different policy from the
+ * one trained.
+ */
 function truncated(history: MetricColumns): Signal | undefined {
   const { steps, values } = history.column('train/cut_mass');
   const first = values.findIndex((value) => value > 0);
   const [step, cut] = [steps[first], values[first]];
   if (step === undefined || cut === undefined) return undefined;
   const isAgainst = history.column('train/truncated_ratio').values.length > 0;
-  // The KL over the whole vocabulary, which alone compares likeliest tokens, has none.
+  // Only the full-vocabulary teacher KL logs an agreement, and that loss has no ratio.
   const hasRatio = !history.names.includes('train/teacher_agreement');
   const message =
     `--top-p, --top-k or --min-p cut away ${(100 * cut).toPrecision(2)} % of the probability at a token on average. ` +
@@ -227,8 +231,8 @@ function truncated(history: MetricColumns): Signal | undefined {
 }
 
 /**
- * Uses held-out prompts if they are evaluated, because the policy was not trained on them. A reward that comes from the
- * verifier itself differs from accuracy only by chance and by partial credit.
+ * Prefers held-out prompts, because the policy was not trained on them. If all rewards come from the verifier, reward
+ * and accuracy differ only by chance and partial credit, and the signal is off.
  */
 function overOptimised(history: MetricColumns): Signal | undefined {
   const parts = history.names.filter((name) => /^train\/reward_(?!std$|mean$)/.test(name));
@@ -249,11 +253,11 @@ function overOptimised(history: MetricColumns): Signal | undefined {
   );
 }
 
-/** Lower by a fifth and 0.05, and by more than chance would have it. */
+/** Lower by a fifth, by at least 0.05, and by more than chance explains. */
 const isBelow = (now: number, before: number, chance = 0) =>
   now <= before - Math.max(0.05, 0.2 * Math.abs(before), chance);
 
-/** How a metric moved between the first and the last windows, and against its best. */
+/** The change of a metric from its first to its last window, and from its best one. */
 function change(column: MetricColumn, size: number) {
   if (column.values.length < Math.max(3, 2 * size)) return undefined;
   const means = windows(column, size);

@@ -1,4 +1,4 @@
-/** What a checkpoint holds of policy training besides the model, the optimizer and the critic. */
+/** The state of policy training in a checkpoint, besides model, optimizer and critic. */
 import { EnvironmentError } from '../../environments/index.ts';
 import { UserError } from '../../errors.ts';
 import { openedEnvironments, openPrompts } from '../../rollouts/opening.ts';
@@ -15,13 +15,13 @@ export interface PolicyState {
   rewards: unknown;
   klCoef: number;
   taken: { steps: number; prompts: number };
-  /** Responses so far, and those that the reward model could not read whole. Earlier checkpoints do not count them. */
+  /** The run's responses, and those too long for the reward model. Absent in checkpoints of earlier versions. */
   scored?: { responses: number; truncated: number };
-  /** Names of the rewards that a program handed over: no option names them. Earlier checkpoints do not say. */
+  /** Names of the rewards passed by a program, which no option names. Absent in checkpoints of earlier versions. */
   given?: readonly string[];
 }
 
-/** Checkpoints of version 0.1, and such as were written by hand, do not say how many prompts were answered. */
+/** Checkpoints of version 0.1 and handwritten ones lack the number of prompts. */
 export function checkedState(state: unknown): PolicyState {
   const { prompts, rewards, klCoef, taken } = (state ?? {}) as Partial<PolicyState>;
   const whole = prompts !== undefined && rewards !== undefined && typeof klCoef === 'number';
@@ -31,7 +31,7 @@ export function checkedState(state: unknown): PolicyState {
   );
 }
 
-/** The prompts that a checkpoint's options name. Rows of a program, and sets that are gone, are not known. */
+/** The fingerprints of the prompts that a checkpoint's options name. In-memory rows and deleted datasets have none. */
 export async function namedPrompts(
   checkpoint: FoundCheckpoint,
   tokenizer: Tokenizer,

@@ -1,4 +1,4 @@
-/** How long a policy run is: so many steps, or until so many prompts have been answered. */
+/** The number of steps of a policy run, from --max-steps or from the number of prompts. */
 import type { PromptSource } from '../../rollouts/prompts.ts';
 
 export type PlannedSteps = { maxSteps: number; prompts: number } | { maxSteps?: undefined; prompts: number };
@@ -10,7 +10,7 @@ interface StepsConfig {
   gradAccum: number;
 }
 
-/** The number of steps where prompts are endless and no option gives it. */
+/** The number of steps for endless prompts without --max-steps. */
 const endlessSteps = 500;
 
 export function plannedSteps({ maxSteps, epochs }: StepsConfig, { size }: Pick<PromptSource, 'size'>): PlannedSteps {

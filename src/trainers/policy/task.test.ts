@@ -99,7 +99,7 @@ describe('a step', () => {
 
   it('gives each response the log-probs of its own tokens', async () => {
     const { rollouts, backward, optimizer } = await firstUpdate('grpo');
-    // Shares of a mean over all tokens of the update: those of all rollouts add up to the mean itself, a ratio of 1.
+    // The rollouts' shares of the mean over the update's tokens add up to that mean: here a ratio of 1.
     const sums = new MetricSums();
     for (const rollout of rollouts) scope(() => sums.add(backward([rollout])));
     optimizer.zeroGrad();

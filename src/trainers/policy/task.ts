@@ -1,9 +1,9 @@
 /**
- * Policy optimisation as a task of the shared loop, for every algorithm: prompts → rollouts → rewards → advantages →
- * updates. Differences between algorithms are in their definitions (src/algorithms/policy); no algorithm is named here.
+ * Policy optimisation as a task of the shared loop: prompts → rollouts → rewards → advantages → updates. The same code
+ * serves every algorithm; what differs is in the definitions of src/algorithms/policy.
  *
- * Between sampling and the losses rollouts are in host memory, so that they use no device memory and can be used
- * several times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
+ * Rollouts wait in host memory between sampling and the loss. They take no device memory there, and can be used several
+ * times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
  */
 import {
   adaptedKlCoef,
@@ -65,17 +65,17 @@ export interface PolicyParts {
   critic: Critic | null;
   teacher?: Model | null;
   prompts: PromptSource;
-  /** This process alone unless given. */
+  /** The processes that train together. Default: this one alone. */
   world?: World;
   scorer: RewardScorer & Pick<ConfiguredScorer, 'isNone'>;
-  /** Plays episodes of an environment in place of sampling single responses. */
+  /** Plays episodes of an environment or agent instead of sampling single responses. */
   player?: RolloutPlayer;
-  /** Names of those of its rewards that a program handed over. */
+  /** Names of the rewards passed by a program. */
   given?: readonly string[];
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
   evaluate?: (step: number) => Promise<Record<string, number>>;
-  /** Stands for the prompts that it evaluates on. */
+  /** A hash of the held-out prompts. */
   heldOutFingerprint?: string;
   store?: RolloutStore;
 }
@@ -90,7 +90,7 @@ export class PolicyTask implements TrainTask {
   readonly #shaper: RewardShaper;
   readonly #lengths = new ExpectedLengths();
   #klCoef: number;
-  /** What is measured of rollouts while they are scored. */
+  /** Measurements started while the rollouts are being scored. */
   #ahead: { rollouts: readonly Rollout[]; fields: Started<Partial<Rollout>[]> } | null = null;
   #taken = { steps: 0, prompts: 0 };
   #scored = { responses: 0, truncated: 0 };
@@ -113,7 +113,7 @@ export class PolicyTask implements TrainTask {
     });
   }
 
-  /** The steps taken, plus the steps that the remaining prompts give at the current number of prompts a step. */
+  /** The steps taken, plus those that the remaining prompts give at the current batch size. */
   get totalSteps(): number {
     const { maxSteps, prompts } = this.#parts.plannedSteps;
     const { steps, prompts: taken } = this.#taken;
@@ -124,7 +124,7 @@ export class PolicyTask implements TrainTask {
     return [this.#parts.plannedSteps.maxSteps === undefined ? 'epochs' : 'maxSteps'];
   }
 
-  /** Responses of the run so far, and those that the reward model could not read whole. */
+  /** The run's responses so far, and how many of them were too long for the reward model. */
   get scored(): Readonly<{ responses: number; truncated: number }> {
     return this.#scored;
   }
@@ -146,7 +146,7 @@ export class PolicyTask implements TrainTask {
         ? { ...withoutRewards(metrics, scorer), ...sampledTeacherMetrics(trained) }
         : metrics;
     };
-    // Where nothing waits for the measures, while the device still computes them.
+    // If advantages do not depend on the measurements, they are computed while the device still works on those.
     const early = needsMeasures(algorithm) ? undefined : prepared();
     await this.#measureAll(trained);
     const about = early ?? prepared();
@@ -155,7 +155,7 @@ export class PolicyTask implements TrainTask {
     const tokens = sampled.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
     const before = {
       ...about,
-      // for whoever reads the metrics alone, as signals do
+      // tells readers of the metrics, such as signals.ts, which ratio was used
       ...(config.truncatedRatio ? { truncated_ratio: 1 } : {}),
       ...prompts.metrics?.(),
       ...this.#adaptKl(trained),
@@ -172,7 +172,7 @@ export class PolicyTask implements TrainTask {
     return { examples: asked, epoch, metrics };
   }
 
-  /** Samples and scores responses; in several rounds if uniform groups are dropped. */
+  /** Samples and scores responses. Dropping uniform groups may take several rounds. */
   async #sample(step: number, signal?: AbortSignal) {
     const { algorithm, config, options, prompts, sampler, tokenizer, scorer, player, world = soloWorld } = this.#parts;
     const wanted = this.#promptsPerStep;
@@ -202,13 +202,13 @@ export class PolicyTask implements TrainTask {
     } catch (error) {
       this.#ahead?.fields.drop();
       this.#ahead = null;
-      // A signal may be aborted with any reason; the loop recognises an interrupt by its name.
+      // A signal may be aborted with any reason. The loop recognises an interrupt by the name AbortError.
       throw signal?.aborted ? new DOMException('interrupted', 'AbortError') : error;
     }
     return { sampled, trained: trainedRollouts(algorithm, options, trained), asked, seconds };
   }
 
-  /** What is added to every rollout before the first update: see #measure. */
+  /** What #measure adds to every rollout before the first update. */
   get #measures(): { any: boolean; teacher: Model | null; own: boolean; recompute: boolean } {
     const { algorithm, config, options, critic, reference } = this.#parts;
     const severalUpdates = options.ppoEpochs * config.nMinibatches > 1;
@@ -219,8 +219,8 @@ export class PolicyTask implements TrainTask {
   }
 
   /**
-   * Whether ranks measure rollouts before they know those of the others. Not where groups may be dropped first, nor with --exact, whose
-   * micro-batches do not depend on the number of ranks.
+   * Whether each rank measures its own rollouts before the ranks exchange them. Off if groups may be dropped, and with
+   * --exact, whose micro-batches must not depend on the number of ranks.
    */
   get #measuresEarly(): boolean {
     const { algorithm, config, options, world = soloWorld } = this.#parts;
@@ -233,14 +233,14 @@ export class PolicyTask implements TrainTask {
     );
   }
 
-  /** Log-probs under reference and teacher, values and, if requested, the trainer's own log-probs, of each rollout. */
+  /** Log-probs of each rollout under reference and teacher, values and, if needed, the trainer's own log-probs. */
   #measure = (part: readonly Rollout[]): Partial<Rollout>[] => this.#startMeasuring([part]).read();
 
-  /** The same for several micro-batches, started only. */
+  /** Starts measuring several micro-batches; `read` waits for the results. */
   #startMeasuring(parts: readonly (readonly Rollout[])[]): Started<Partial<Rollout>[]> {
     const { config, model, critic, reference } = this.#parts;
     const { teacher, own: isOwn, recompute } = this.#measures;
-    // All at once: an adapter may have to be swapped for the reference's.
+    // All micro-batches under one swap: the reference may be another adapter on the policy's base.
     const frozen = reference?.use((other) => parts.map((part) => startScores(other, null, part, config)));
     const own = isOwn ? parts.map((part) => startScores(model, critic, part, config)) : undefined;
     const taught = teacher && parts.map((part) => startScores(teacher, null, part, config));
@@ -261,7 +261,7 @@ export class PolicyTask implements TrainTask {
     };
   }
 
-  /** One rank alone measures rollouts while their texts and scores are made, unless groups may be dropped before. */
+  /** A single rank starts measuring while texts and scores are made, unless groups may be dropped. */
   #startAhead = (rollouts: readonly Rollout[]): void => {
     const { algorithm, options, world = soloWorld } = this.#parts;
     if (world.size > 1 || leavesOut(algorithm, options) || !this.#measures.any) return;
@@ -278,7 +278,7 @@ export class PolicyTask implements TrainTask {
     return { pieces, cost: this.#packedTokens, measure: this.#measure };
   }
 
-  /** Measures all rollouts, dealt over the ranks, unless that was done or started early. */
+  /** Measures the rollouts that were not measured early, dealt over the ranks. */
   async #measureAll(rollouts: Rollout[]): Promise<void> {
     if (this.#measuresEarly || !this.#measures.any) return;
     const { world = soloWorld } = this.#parts;
@@ -293,7 +293,7 @@ export class PolicyTask implements TrainTask {
     assignEach(rollouts, world.size === 1 ? this.#startMeasuring(parts).read() : (await dealt()).flat());
   }
 
-  /** Adapts the KL coefficient for the next step; returns the one that was used. */
+  /** Adapts the KL coefficient for the next step; returns this step's coefficient and KL. */
   #adaptKl(rollouts: readonly Rollout[]): Record<string, number> {
     const { options, config } = this.#parts;
     const used = this.#klCoef;
@@ -303,7 +303,7 @@ export class PolicyTask implements TrainTask {
     return { kl_coef: used, response_kl: kl };
   }
 
-  /** The updates of a step. They end early if the policy's KL from the sampling policy exceeds `targetKl`. */
+  /** The updates of a step. Stops early if the policy's KL to the sampling policy exceeds `targetKl`. */
   async #train(rollouts: readonly Rollout[], step: number, update: Update): Promise<Record<string, number>> {
     const { config } = this.#parts;
     const options = this.#options();
@@ -326,12 +326,12 @@ export class PolicyTask implements TrainTask {
       if (options.targetKl > 0 && (metrics.old_kl ?? 0) > options.targetKl) break;
     }
     const seconds = (performance.now() - started) / 1000;
-    // The loop means the measures of the updates; one of them has a second name (withOtherNames).
+    // The loop averages the updates' metrics. The mean KL is needed earlier: withOtherNames gives it a second name.
     const kl: Record<string, number> = kls.length === 0 ? {} : { kl: meanOf(kls) };
     return { updates, train_seconds: seconds, train_tokens_per_second: tokens / seconds, ...first, ...kl };
   }
 
-  /** Micro-batches with as much for every rank or, with --exact, such as do not depend on the number of ranks. */
+  /** Micro-batches with equal work for every rank or, with --exact, the same for any number of ranks. */
   #microBatches(rollouts: readonly Rollout[]): Rollout[][] {
     const { config, model, world = soloWorld } = this.#parts;
     const { microBatchTokens: most, exact } = config;
@@ -339,7 +339,7 @@ export class PolicyTask implements TrainTask {
     return exact || world.size === 1 ? cut(most) : cutEvenly(world, { whole: this.#packedTokens(rollouts), most }, cut);
   }
 
-  /** What goes through the model for these rollouts. */
+  /** The number of tokens that go through the model, counting shared prompts once. */
   #packedTokens = (rollouts: readonly Rollout[]): number => packedTokens(rollouts, this.#parts.model.decoder);
 
   /** The rollouts of each update: `ppoEpochs` passes, each in `nMinibatches` parts. */
@@ -385,7 +385,7 @@ export class PolicyTask implements TrainTask {
   }
 }
 
-/** Into how many pieces a rank cuts its rollouts to measure them early, and how small they may be: smaller ones compute less well. */
+/** The pieces in which a rank measures its rollouts early. Those with fewer tokens would use the device badly. */
 const earlyPieces = 4;
 const leastTokens = 512;
 

@@ -1,4 +1,4 @@
-/** Truncated sampling: off by default, told where it is on, and what `--truncated-ratio` divides by. */
+/** Truncated sampling is off by default and reported when on. Tests the denominator of `--truncated-ratio`. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,7 +40,7 @@ it('measures the mass that was cut, warns of it, and takes ratios against the tr
   const told = signals([{ step: 1, ...cut } as never]).find(({ kind }) => kind === 'truncated');
   expect(told?.message).toMatch(/--truncated-ratio/);
 
-  // π is the share 1 − cut of what the truncated distribution gave the token: the ratio at the start is that share.
+  // The truncated distribution gives a token π/(1 − cut), so at the start the ratio is 1 − cut.
   const against = await step({ topK: 2, truncatedRatio: true });
   expect(against['train/ratio_mean']).toBeCloseTo(1 - (against['train/cut_mass'] as number), 4);
   const noted = signals([{ step: 1, ...against } as never]).find(({ kind }) => kind === 'truncated');

@@ -1,7 +1,7 @@
 /**
- * A stored step under another algorithm or other options: its advantages, its losses, and where the ratio is clipped,
- * beside those that it had. At the sampler's log-probs every ratio is 1, which is the step's first update; a later
- * checkpoint's weights show ratios and clipping as they came to be.
+ * Recomputes a stored step under another algorithm or other options: advantages, losses and clipping, next to the
+ * recorded ones. At the sampler's log-probs every ratio is 1, as in the step's first update. The weights of a later
+ * checkpoint show the ratios and clipping that followed.
  *
  *     const { recorded, changed } = await whatIf('checkpoints/grpo/run', { step: 12, algorithm: 'dapo' });
  */
@@ -26,26 +26,26 @@ import { batchOf, firstLosses, replayStep, storedStep } from './replay.ts';
 
 export interface WhatIfQuestion {
   step: number;
-  /** The run's own unless given. */
+  /** Default: the run's own. */
   algorithm?: string;
-  /** Options of the algorithm, by their names in the config. */
+  /** Options of the algorithm, named as in the config. */
   options?: Record<string, unknown>;
-  /** A checkpoint of the run whose weights give the log-probs; the sampler's own unless given. */
+  /** A checkpoint of the run whose weights give the log-probs. Default: the sampler's log-probs. */
   checkpoint?: string;
 }
 
-/** One side of the comparison: an algorithm with its options, and what it makes of the step. */
+/** One side of the comparison: an algorithm, its options, and the step's numbers under it. */
 export interface WhatIfSide {
   algorithm: string;
-  /** The options that it reads. */
+  /** The options that the algorithm reads. */
   options: Record<string, unknown>;
   losses: Record<string, number>;
-  /** As the run logged them. */
+  /** The values that the run logged. */
   logged?: Record<string, number>;
-  /** Share of the tokens where the clip decides. */
+  /** Share of tokens whose ratio is clipped. */
   shareClipped: number;
   meanRatio: number;
-  /** Rollouts that give a gradient. */
+  /** Number of rollouts with a gradient. */
   trained: number;
 }
 
@@ -65,7 +65,7 @@ export interface WhatIf {
   recorded: WhatIfSide;
   changed: WhatIfSide;
   rollouts: WhatIfRollout[];
-  /** Whether the recomputed numbers of the recorded side agree with the run's metrics. */
+  /** Whether the recomputed numbers of the recorded side match the run's metrics. */
   agrees: boolean;
   samplerGap: number;
   algorithms: string[];
@@ -107,7 +107,7 @@ export async function whatIf(folder: string, question: WhatIfQuestion): Promise<
   };
 }
 
-/** A teacher's log-probs are stored where the run itself had one. */
+/** A teacher's log-probs are stored only if the run had a teacher. */
 const answering = (own: PolicyAlgorithm) =>
   policyAlgorithms.filter(({ needsTeacher }) => own.needsTeacher || !needsTeacher).map(({ name }) => name);
 
@@ -117,7 +117,7 @@ function readStep(run: OpenRun, step: number): ReturnType<typeof storedStep> {
   return storedStep(reader, step, algorithmOf(config).algorithm);
 }
 
-/** Another algorithm brings its own options: those that the run was given for its algorithm do not carry over. */
+/** Another algorithm starts from its own defaults. The options given for the run's algorithm do not carry over. */
 function changedConfig(run: OpenRun, { algorithm, options = {} }: WhatIfQuestion): PolicyConfig {
   const own = run.config;
   const known = new Set(Object.keys(algorithmFields()));
@@ -135,7 +135,7 @@ interface Computed {
   perRollout: { advantage: number; ratio: number[]; clipped: number[]; advantages: number[] }[];
 }
 
-/** Advantages, losses and clipping of a step's rollouts as a config has them. */
+/** Advantages, losses and clipping of a step's rollouts under a config. */
 function computed(
   config: PolicyConfig,
   rollouts: readonly Rollout[],
@@ -174,7 +174,7 @@ function computed(
   };
 }
 
-/** What was not stored cannot be asked for: a missing reference switches the KL off, a missing critic is refused. */
+/** Handles what was not stored: a missing reference switches the KL off, a missing critic is refused. */
 function known(
   algorithm: PolicyAlgorithm,
   options: PolicyOptions,
@@ -201,7 +201,7 @@ function known(
   return { ...options, entropyCoef, klCoef: 0 };
 }
 
-/** The ratio that the algorithm uses and where it clips, for every token of every rollout. */
+/** The algorithm's ratio and clip range for every token of every rollout. */
 function perToken(
   algorithm: PolicyAlgorithm,
   options: PolicyOptions,

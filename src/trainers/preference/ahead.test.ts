@@ -1,4 +1,4 @@
-/** Work of the next step that is started before a step's numbers are read, as it is on CUDA: nothing but the order may change. */
+/** Starting work of the next step before a step's numbers are read, as on CUDA, changes only the order. */
 import { describe, expect, it, vi } from 'vitest';
 import { type Given, preferenceTrainings } from '../../../tests/support/preference-training.ts';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
@@ -11,7 +11,7 @@ const { start } = preferenceTrainings();
 
 type Watched = { plain?: boolean; stopAfter?: number; worksAhead?: boolean };
 
-/** `plain`: the next step's reference is not started ahead. */
+/** `plain`: the next step's reference is not started early. */
 async function train({
   plain = false,
   stopAfter = Number.POSITIVE_INFINITY,
@@ -43,7 +43,7 @@ const cases: Record<string, Given> = {
 };
 
 describe('a step that starts the next one’s reference', () => {
-  // the first of all, before others leave tensors to the garbage collector
+  // runs first, before other tests leave tensors to the garbage collector
   it('goes on as if it had not been stopped, and leaves no tensors', async () => {
     const before = await settledTensors();
     const given = { saveSteps: 100, saveModel: true };
@@ -89,7 +89,7 @@ describe('a step that starts the next one’s reference', () => {
       if (++asked > 3) throw new Error('no memory left');
       return real.call(this, body) as never;
     });
-    // of the fourth step, once by the third and once by itself
+    // of the fourth step: once started by the third, once by itself
     await expect(train()).rejects.toThrow('no memory left');
     expect(asked).toBe(5);
   });

@@ -16,7 +16,7 @@ import { bestRules, cadenceRules, dataRules, loraRules } from '../rules.ts';
 const group = { loss: 'Loss', reference: 'Reference', data: 'Data', model: 'Model', samples: 'Samples' } as const;
 const positive = () => z.number().int().positive();
 
-/** The name of a loss, from its name or an alias. */
+/** The canonical name of a loss, from a name or an alias. */
 export const lossName = (value: string) => preferenceLoss(value).name;
 
 const lossField = () =>
@@ -41,7 +41,7 @@ const lossField = () =>
     },
   );
 
-/** Options of the losses. Each loss has its own defaults; an option that it does not read is refused. */
+/** Options of the losses. Each loss has its own defaults, and an option that it does not read is refused. */
 export const lossOptionFields = {
   beta: field(z.number().positive().optional(), {
     description: "strength of the KL constraint to the reference; the loss's own default",
@@ -175,7 +175,7 @@ export const preferenceSchema = withRules(shape, [
 export type PreferenceConfig = z.output<typeof preferenceSchema>;
 export type PreferenceConfigInput = z.input<typeof preferenceSchema>;
 
-/** The loss of a config and its options; conflicts are reported before anything is loaded. */
+/** The loss of a config and its options. Conflicts are reported before anything is loaded. */
 export function configuredLoss(config: PreferenceConfig): { algorithm: PreferenceLoss; options: PreferenceOptions } {
   const algorithm = preferenceLoss(config.loss);
   const changes: Partial<PreferenceOptions> = {};

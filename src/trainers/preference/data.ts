@@ -9,7 +9,7 @@ import { checkMoving, checkQuantised } from '../reference/options.ts';
 import { openForTraining, sourceOf } from '../setup.ts';
 import type { PreferenceConfig } from './config.ts';
 
-/** The tokens of both parts, in the shape that the loss takes: pairs, or single responses with a label. */
+/** The tokens of training and held-out data in the shape that the loss takes: pairs, or single labelled responses. */
 export async function openPreferences(
   asked: PreferenceConfig,
   algorithm: PreferenceLoss,

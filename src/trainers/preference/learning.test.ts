@@ -1,4 +1,4 @@
-/** Every loss learns an easy preference: held-out pairs that it puts in the right order, before and after. */
+/** Every loss learns an easy preference, measured by the order of held-out pairs before and after. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ import { trainPreference } from './preference.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-preference-learning-'));
 const model = join(folder, 'model');
-// the untrained model happens to like the other answer better, so that there is everything to learn
+// the untrained model prefers the other answer, which leaves everything to learn
 const rows = preferenceRows(140).map(({ prompt, chosen, rejected }) => ({
   prompt,
   chosen: rejected,
@@ -32,7 +32,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** The share of held-out pairs whose chosen response is the likelier one per token: one measure for all losses. */
+/** The share of held-out pairs whose chosen response has the higher log-prob per token: one measure for all losses. */
 function accuracy(policy: Model): number {
   const means = responseLogprobs(policy.decoder, heldOut).map((lp, i) => {
     const { ids, promptLength } = heldOut[i] as PromptedResponse;

@@ -1,6 +1,6 @@
 /**
- * Computes a direct-alignment loss: reference log-probs, KTO's z0 if the loss has one, and the loss of each micro-batch
- * with the denominators of the whole step.
+ * Computes a direct-alignment loss: the reference's log-probs, KTO's z0 if the loss needs it, and the loss of each
+ * micro-batch with denominators over the whole step.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
@@ -46,14 +46,14 @@ import type { Reference } from '../reference/reference.ts';
 
 export interface JudgedResponse extends PromptedResponse {
   chosen: boolean;
-  /** Σ lpRef, once it is known. */
+  /** Σ lpRef, once computed. */
   lpRef?: number;
 }
 
-/** An example: the two responses of a pair, or a single response. */
+/** An example: both responses of a pair, or a single response. */
 export type PreferenceExample = readonly JudgedResponse[];
 
-/** Metrics of every loss, in training and evaluation; some need a reference or both classes. */
+/** Metrics in training and evaluation. Some need a reference or both classes. */
 export const preferenceMetrics: readonly string[] = [
   'loss',
   'accuracy',
@@ -68,17 +68,17 @@ export interface ObjectiveOptions {
   model: Model;
   algorithm: PreferenceLoss;
   options: PreferenceOptions;
-  /** null if the loss needs none, or all its log-probs were precomputed. */
+  /** null if the loss needs none or all its log-probs were precomputed. */
   reference: Reference | null;
   limits: MicroBatchLimits;
-  /** The limits for evaluation, which needs no memory for backward. */
+  /** Limits for evaluation, which needs no memory for backward. */
   evalLimits?: MicroBatchLimits;
-  /** The longest sequence; mismatched prompts and responses are cut to it. */
+  /** The longest sequence. Mismatched prompts and responses (KTO's z0) are truncated to it. */
   maxLength: number;
   checkpointing?: boolean;
 }
 
-/** The reference's log-probs of a step that are not read yet. */
+/** The reference's log-probs of a step, queued but not read yet. */
 interface Unread {
   responses: readonly JudgedResponse[];
   logprobs: StartedLogprobs;
@@ -87,7 +87,7 @@ interface Unread {
 export class PreferenceObjective {
   readonly #options: ObjectiveOptions;
   #unread: Unread | null = null;
-  /** Of the next step. */
+  /** Log-probs for the next step, started early. */
   #ahead: Unread | null = null;
 
   constructor(options: ObjectiveOptions) {
@@ -101,13 +101,13 @@ export class PreferenceObjective {
     this.#ahead = null;
   }
 
-  /** Whether a step begins with scores of the policy, or of its base as the reference. */
+  /** Whether a step begins with log-probs from the policy, or from its base as the reference. */
   get scoresPolicy(): boolean {
     const { algorithm, reference, model } = this.#options;
     return algorithm.baseline !== undefined || (reference !== null && model.adapters !== null);
   }
 
-  /** The examples of a packed batch: pairs if it has two sequences per example, else single labelled responses. */
+  /** The examples of a packed batch. Two sequences per example are pairs, otherwise responses have a label each. */
   examples(batch: Batch, known?: ReferenceTable): PreferenceExample[] {
     const responses = responsesOf(batch);
     const pairs = batch.sequences === 2 * batch.examples;
@@ -133,7 +133,7 @@ export class PreferenceObjective {
     return totals;
   }
 
-  /** Starts the reference's log-probs of examples whose `totals` are asked for later; for one rank. */
+  /** Starts the reference's log-probs of the next step's examples early, before `totals` needs them. For one rank. */
   startReference(examples: readonly PreferenceExample[]): void {
     this.#ahead?.logprobs.drop();
     this.#ahead = null;
@@ -159,7 +159,7 @@ export class PreferenceObjective {
     return { ...metrics, loss };
   }
 
-  /** The same metrics without gradient, over all examples as one step. */
+  /** The metrics of `backward` without gradient, over all examples as one step. */
   async evaluate(examples: readonly PreferenceExample[]): Promise<Record<string, number>> {
     const { model, limits, evalLimits = limits } = this.#options;
     const totals = await this.totals(examples);
@@ -177,7 +177,7 @@ export class PreferenceObjective {
     return exactAccuracies(combined(shares), this.decisions(totals));
   }
 
-  /** The decisions that the accuracy is a share of: pairs, or single responses. */
+  /** The number of decisions behind the accuracy: pairs, or single responses. */
   decisions({ chosen, rejected }: PreferenceTotals): number {
     return this.#options.algorithm.paired ? chosen : chosen + rejected;
   }
@@ -213,7 +213,7 @@ export class PreferenceObjective {
     return algorithm.loss(batch, options, totals);
   }
 
-  /** Sets lpRef, or starts computing it where nothing needs it before the loss. */
+  /** Sets lpRef. If only the loss needs it, the computation is started and read there. */
   async #fillReference(responses: readonly JudgedResponse[]): Promise<void> {
     const { algorithm } = this.#options;
     const unknown = unknownOf([responses]);
@@ -235,7 +235,10 @@ export class PreferenceObjective {
     return { responses, logprobs: reference.use(start) };
   }
 
-  /** What was started for these very responses. Others wait for their step: an evaluation may come between. */
+  /**
+   * The log-probs started for exactly these responses, if any. Those of other responses stay: an evaluation may come in
+   * between.
+   */
   #takeAhead(responses: readonly JudgedResponse[]): Unread | null {
     const ahead = this.#ahead;
     if (ahead?.responses.length !== responses.length) return null;
@@ -280,7 +283,7 @@ export class PreferenceObjective {
     return this.#dealt(responses, (part) => referenceLogprobs(reference, part, responseLimits(limits)));
   }
 
-  /** Numbers of responses, computed in micro-batches that are dealt over the ranks. */
+  /** Computes numbers per response in micro-batches that are dealt over the ranks. */
   async #dealt(
     responses: readonly PromptedResponse[],
     compute: (part: readonly PromptedResponse[]) => number[],
@@ -295,13 +298,13 @@ export class PreferenceObjective {
 const unknownOf = (examples: readonly PreferenceExample[]): JudgedResponse[] =>
   examples.flat().filter((response) => response.lpRef === undefined);
 
-/** Limits count examples, which may have two responses. */
+/** Limits count examples, and an example may have two responses. */
 export const responseLimits = ({ examples, tokens }: MicroBatchLimits): MicroBatchLimits => ({
   examples: examples === undefined ? undefined : 2 * examples,
   tokens,
 });
 
-/** Each prompt with the next response to another prompt. */
+/** Each prompt with the next response to a different prompt. */
 function mismatchedResponses(responses: readonly PromptedResponse[], maxLength: number): PromptedResponse[] {
   const prompts = responses.map(({ ids, promptLength }) => ids.subarray(0, promptLength).join());
   return mismatchedPairs(prompts).map(([p, r]) => {

@@ -31,7 +31,7 @@ async function train(given: Given, { stopAfter, ...options }: PreferenceTrainerO
 const plainMetrics = (step: TrainStep) =>
   Object.fromEntries(Object.entries(step.metrics).filter(([name]) => !/time|per_second/.test(name)));
 
-/** Which share of the weights differs by more than `bound`. */
+/** The share of weights that differ by more than `bound`. */
 function shareOver(bound: number, a: Map<string, number[]>, b: Map<string, number[]>): number {
   const gaps = [...a].flatMap(([name, values]) => values.map((value, i) => Math.abs(value - (b.get(name)?.[i] ?? 0))));
   return gaps.filter((gap) => !(gap <= bound)).length / gaps.length;
@@ -48,7 +48,7 @@ function largestDifference(a: Map<string, number[]>, b: Map<string, number[]>): 
 }
 
 describe('a step', () => {
-  // the first of all, before others leave tensors to the garbage collector, which would change the count in the middle
+  // runs first, because tensors that other tests leave to the garbage collector would change the count
   it('leaves no tensors behind, and a run none at all', async () => {
     const before = await settledTensors();
     for (const given of [{ loss: 'kto', lora: true }, { refQuantType: 'int4' } as const]) {
@@ -64,7 +64,8 @@ describe('a step', () => {
   it.each(['dpo', 'kto', 'orpo'])('of %s does not depend on how it is split', async (loss) => {
     const whole = await train({ loss, batchSize: 8, gradAccum: 1 });
     const split = await train({ loss, batchSize: 1, gradAccum: 8 });
-    // AdamW divides by a gradient's own size: where that is rounding alone, a weight may differ by a part of an update (3e-3).
+    // AdamW divides by the gradient's magnitude. If that is rounding noise, a weight may move by part of a full update
+    // (3e-3).
     expect(largestDifference(whole.weights, split.weights)).toBeLessThan(3e-4);
     expect(shareOver(1e-6, whole.weights, split.weights)).toBeLessThan(1e-3);
     for (const [i, step] of whole.steps.entries())
@@ -106,7 +107,7 @@ describe('stop and resume', () => {
   it.each(cases)('bit for bit: %s', async (_, given) => {
     const whole = await train({ ...given, evalSteps: 2 });
     const first = await train({ ...given, evalSteps: 2 }, { stopAfter: 3 });
-    // everything but the rows, which a program holds, is in the checkpoint's config
+    // the checkpoint's config has everything except the rows, which the program holds
     const { dataset = preferenceRows(40) } = given;
     using run = await trainPreference(
       { resumeFrom: join(first.folder, 'step-3'), dataset },
@@ -242,7 +243,7 @@ describe('evaluation and samples', () => {
       },
       { onSamples: (samples) => void seen.push(...samples.map(({ prompt }) => prompt)) },
     );
-    // pushing the rejected responses down, it finds its best at the start
+    // the loss pushes the rejected responses down, so the best evaluation is at the start
     expect(steps.length).toBeLessThan(12);
     expect(existsSync(join(place, 'best_model', 'model.safetensors'))).toBe(true);
     const lines = readFileSync(join(place, 'samples.jsonl'), 'utf8')

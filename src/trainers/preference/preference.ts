@@ -33,7 +33,7 @@ import { noDropout, openPreferences } from './data.ts';
 import { type PreferenceExample, PreferenceObjective, preferenceJudged, responseLimits } from './objective.ts';
 import { type Sample, type SampleOptions, SampleResponses } from './samples.ts';
 
-/** What a program may pass to `trainPreference` besides the config. */
+/** Options of `trainPreference` that only a program can pass. */
 export interface PreferenceTrainerOptions extends TrainerOptions {
   /** Called with sampled responses every `sample_steps` steps. */
   onSamples?: (samples: Sample[]) => void | Promise<void>;
@@ -42,7 +42,7 @@ export interface PreferenceTrainerOptions extends TrainerOptions {
 /** A step of preference training. */
 export type PreferenceStep = StepOf<'accuracy' | 'margin', 'loss' | 'accuracy' | 'margin'>;
 
-/** Trains a policy on preferences; `loss` is a name or a loss of your own (`definePreferenceLoss`). */
+/** Trains a policy on preferences; `loss` is a name or your own loss (`definePreferenceLoss`). */
 export function trainPreference(
   input: Omit<ProgramConfig<PreferenceConfigInput>, 'loss'> & { loss?: string | PreferenceLoss },
   options: PreferenceTrainerOptions = {},
@@ -62,7 +62,7 @@ function named(flags: Record<string, unknown>): void {
   if (typeof flags.loss === 'object') flags.loss = useLoss(flags.loss as PreferenceLoss);
 }
 
-/** The same from a resolved config. */
+/** `trainPreference` from a resolved config. */
 export function startPreference(
   resolved: ResolvedRun<typeof preferenceSchema>,
   options: PreferenceTrainerOptions = {},
@@ -193,7 +193,7 @@ async function heldOut(
   return objective.examples(packBatch(await store.records(order)), known);
 }
 
-/** Distinct prompts of the held-out examples, in their order. */
+/** The distinct prompts of the held-out examples, in order. */
 function promptsOf(examples: readonly PreferenceExample[]): Int32Array[] {
   const prompts = new Map<string, Int32Array>();
   for (const [response] of examples) {
@@ -257,7 +257,8 @@ function preferenceTask(parts: TaskParts): Task {
       const examples = examplesOf(batches);
       const totals = await objective.totals(examples.flat());
       const cost = (part: readonly PreferenceExample[]) => part.flat().reduce((sum, { ids }) => sum + ids.length, 0);
-      // The reference is not what the update changes, unless it moves: it can begin with the next step's examples.
+      // A fixed reference does not depend on the update, so it can start on the next step's examples. A moving one
+      // cannot.
       const ahead = async () => {
         const next = number < steps.totalSteps && !moves(number + 1) ? examplesOf(await steps.peek()) : [];
         return () => objective.startReference(next.flat());
@@ -285,7 +286,7 @@ function preferenceTask(parts: TaskParts): Task {
   };
 }
 
-/** Turns off the model's dropout, so that policy and reference start equal; adapters keep theirs. */
+/** Turns off the model's own dropout, so that policy and reference start equal. Adapters keep theirs. */
 function silenceDropout(model: Model): void {
   const { dropout, attention } = model.decoder.spec;
   Object.assign(

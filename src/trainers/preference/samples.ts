@@ -1,6 +1,6 @@
 /**
  * Samples the policy's responses to a few prompts during training, and writes them to `samples.jsonl` and TensorBoard.
- * The step alone decides which prompts, so that a resumed run shows the same ones.
+ * The step alone decides which prompts, so a resumed run shows the same ones.
  */
 import { appendFileSync } from 'node:fs';
 import { type Model, Sampler } from '../../models/index.ts';
@@ -13,7 +13,7 @@ export interface Sample {
   step: number;
   prompt: string;
   response: string;
-  /** Ended by itself, not cut at the token limit. */
+  /** Ended by itself instead of being cut off at the token limit. */
   ended: boolean;
 }
 
@@ -30,7 +30,7 @@ export interface SampleOptions {
 
 const samplesFile = 'samples.jsonl';
 
-/** The prompts, of `total`, that are sampled the n-th time. */
+/** The places, among `total` prompts, of those sampled the n-th time. */
 function samplePlaces(order: SampleOrder, n: number, count: number, total: number, seed: number): number[] {
   const shown = Math.min(count, total);
   const first = Array.from({ length: shown }, (_, i) => i);
@@ -59,7 +59,7 @@ export class SampleResponses {
     return this.#options.every > 0 && step % this.#options.every === 0 && this.#prompts.length > 0;
   }
 
-  /** Restores the random generators: sampling must not change the training. */
+  /** Restores the random generators, because sampling must not change the training. */
   async take(step: number, run: Run, signal?: AbortSignal): Promise<Sample[]> {
     const { every, count, order, maxNewTokens, temperature, seed } = this.#options;
     const places = samplePlaces(order, step / every - 1, count, this.#prompts.length, seed);

@@ -1,4 +1,4 @@
-/** Prompts that several responses have go through the model once: every number is what it is without that. */
+/** A prompt shared by several responses goes through the model once, and every number stays the same. */
 import { describe, expect, it } from 'vitest';
 import { preferenceLoss } from '../../algorithms/index.ts';
 import { type Batch, packBatch } from '../../data/index.ts';
@@ -45,7 +45,7 @@ function response(prompt: number[], length: number, salt: number): PromptedRespo
   return { ids: Int32Array.from([...prompt, ...tokens(length, salt)]), promptLength: prompt.length };
 }
 
-/** Two groups, one prompt too short to share, one that stands alone, one response without a token. */
+/** Two groups, one prompt too short to share, one without a partner, one response without tokens. */
 const [long, other, short] = [tokens(23, 1), tokens(9, 2), tokens(4, 3)];
 const responses = [
   ...[5, 1, 12].map((length, i) => response(long, length, i)),
@@ -55,7 +55,7 @@ const responses = [
   response(long, 0, 5),
 ];
 
-/** The same with every prompt in each of its sequences. */
+/** Runs with sharing off: every sequence has its own copy of the prompt. */
 function apart<T>(model: Model, body: () => T): T {
   Object.defineProperty(model.decoder, 'longestShared', { value: 0, configurable: true });
   try {
@@ -118,7 +118,7 @@ describe('a packed batch', () => {
     scope(() => {
       const prompt = Array.from({ length: 9 }, (_, i) => i + 1);
       const batch = packShared([response(prompt, 2, 0), response(tokens(3, 1), 1, 1), response(prompt, 1, 2)]);
-      // the two that share it lie together
+      // the two that share a prompt are adjacent
       expect(batch.starts).toEqual([0, 9, 11, 12, 16]);
       expect(batch.prefixes).toEqual([-1, 0, 0, -1]);
       expect(batch.longest).toBe(11);
@@ -353,7 +353,7 @@ describe('a reward model', () => {
     expect(distance([ours], [theirs])).toBeLessThan(1e-6);
     const whole = counted.tokens;
     headOutputs(model, sequences, { tokenBudget: 40 });
-    expect(counted.tokens).toBeGreaterThan(whole + packedTokens(responses, decoder)); // groups are cut
+    expect(counted.tokens).toBeGreaterThan(whole + packedTokens(responses, decoder)); // groups are split
   });
 
   const objectives = {

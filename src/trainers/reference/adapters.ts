@@ -1,6 +1,6 @@
 /**
  * The reference of a policy with adapters, on the policy's own base. If training started with new adapters, it is the
- * base with adapters off. If it started from trained ones, or once the reference was updated, a saved copy of the
+ * base with adapters off. If it started from trained adapters, or once the reference was updated, a saved copy of the
  * adapter is swapped in for the forward pass.
  */
 import { existsSync } from 'node:fs';
@@ -80,7 +80,7 @@ export class AdapterReference implements Reference {
   }
 }
 
-/** Whether B = 0 in all adapters, so that they change nothing yet. */
+/** Whether B = 0 in all adapters, so that they have no effect yet. */
 function isFresh(policy: Model): boolean {
   const projections = policy.adapters?.active?.projections ?? [];
   return scope(() =>

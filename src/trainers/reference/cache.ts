@@ -1,6 +1,6 @@
 /**
  * Reference log-probs of a whole dataset, computed once and cached on disk under a key of the reference's weights and
- * the tokens. Another run with the same reference and data, also with another loss, reads them instead of running the
+ * the tokens. Later runs with the same reference and data, even with another loss, read them instead of running the
  * reference.
  */
 import { createHash, randomUUID } from 'node:crypto';
@@ -17,11 +17,11 @@ import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '
 import type { Progress } from '../../progress.ts';
 import type { Reference } from './reference.ts';
 
-/** Precomputed reference log-probs, by the example's number in the dataset. */
+/** Precomputed reference log-probs by example number in the dataset. */
 export type ReferenceTable = ReadonlyMap<number, readonly number[]>;
 
 export interface CacheOptions {
-  /** Folder of the tables; unless given, beside the tokens in ATTUNE_CACHE or the user's cache. */
+  /** Folder of the tables. Default: beside the tokens in ATTUNE_CACHE or the user's cache. */
   folder?: string;
   /** Size of the reference's micro-batches. */
   limits?: MicroBatchLimits;
@@ -83,7 +83,7 @@ export async function referenceTable(
   return { table: tableOf(examples, sums), cached: false };
 }
 
-/** Parts for the ranks: their number does not depend on how many ranks there are, nor do a part's numbers. */
+/** Cuts the responses into parts for the ranks. Neither the parts nor their numbers depend on the number of ranks. */
 function dealtEvenly(responses: readonly PromptedResponse[]): PromptedResponse[][] {
   const size = 32;
   return Array.from({ length: Math.ceil(responses.length / size) }, (_, i) =>

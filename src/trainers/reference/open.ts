@@ -13,7 +13,7 @@ export interface OpenReferenceOptions {
 }
 
 /**
- * The reference of a policy with adapters is the policy at its start, with the adapters off or swapped. Any other
+ * The reference of a policy with adapters is the policy at its start, with adapters off or swapped. Any other
  * reference, and a quantised one, is a separate model: `refModel`, or a second copy of the starting model.
  */
 export async function openReference({ config, policy, progress }: OpenReferenceOptions): Promise<Reference> {

@@ -1,18 +1,18 @@
-/** The options of a reference, named as in configs, and checks of their combinations. */
+/** A reference's options, named as in configs, and checks of their combinations. */
 import { UserError } from '../../errors.ts';
 import type { QuantType } from '../../models/index.ts';
 
 export interface ReferenceConfig {
-  /** The model that is trained; also the reference unless another is named. */
+  /** The trained model. It is also the reference unless another is named. */
   model: string;
-  /** Another model as the reference; false for no reference. */
+  /** Another model as the reference; false for none. */
   refModel?: string | false;
   refQuantType?: QuantType;
-  /** Steps after which the policy becomes the reference. */
+  /** Number of steps after which the policy becomes the reference. */
   refModelUpdateFreq?: number;
 }
 
-/** A policy with adapters is its own moving reference: no other model can take over its weights. */
+/** With adapters a moving reference is a copy of the policy's own adapters, so it cannot be another model. */
 export function checkMoving(
   { refModel, refQuantType, refModelUpdateFreq }: Omit<ReferenceConfig, 'model'>,
   adapters: boolean,

@@ -1,6 +1,6 @@
 /**
  * The frozen reference policy: a second copy, another checkpoint, or the policy's own base with its adapters off, which
- * costs no memory. A reference can be updated to the policy's weights during training.
+ * takes no extra memory. During training it can be updated to the policy's weights.
  *
  *     const reference = await openReference({ config, policy, device });
  *     reference.use((model) => scoreLogprobs(model, null, rollouts, options));
@@ -13,11 +13,11 @@ import { noGrad, openSafetensors, scope, type Tensor, writeSafetensors } from '.
 import { weightsFingerprint } from './fingerprint.ts';
 
 export interface Reference {
-  /** Runs a function on the reference's weights. */
+  /** Runs a function on a model with the reference's weights. */
   use<T>(body: (model: Model) => T): T;
   /** Sets the reference to the current policy. */
   update(): void;
-  /** Saves an updated reference, so that a resumed run has the same one. */
+  /** Saves an updated reference, so that a resumed run restores it. */
   save(folder: string): void;
   load(folder: string): void;
   /** A hash of its weights, for cache keys. */

@@ -39,7 +39,7 @@ const shape = z.object({
       .string()
       .min(1)
       .default('\n')
-      // as it is typed in a shell
+      // a newline typed in a shell is the two characters \n
       .transform((text) => text.replaceAll('\\n', '\n')),
     { description: 'process: text that ends each step', group },
   ),

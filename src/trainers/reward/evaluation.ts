@@ -16,7 +16,7 @@ import { lastTokens, type Objective } from '../batches/objectives.ts';
 import type { RewardConfig } from './config.ts';
 
 type EvalConfig = Pick<RewardConfig, 'type' | 'evalNumBatches' | 'evalBatchSize' | 'evalSeed'>;
-/** Enough for a mean and a standard deviation, and quick. */
+/** Enough for a mean and a standard deviation, and still quick. */
 const mostReferences = 128;
 
 type Evaluation = () => Promise<Record<string, number>>;
@@ -32,14 +32,14 @@ export async function rewardEvaluation(
   return async () => {
     const sample = await evalSample(store, { batchSize, batches, seed });
     const metrics = await evaluateBatches(model, objective, sample);
-    // A process reward model is right or wrong at a step, of which an example has several.
+    // A process reward model decides at each step, and an example has several, so examples are not its sample size.
     return config.type === 'process' ? metrics : { ...metrics, examples: countOf(sample) };
   };
 }
 
 const countOf = (batches: readonly Batch[]) => batches.reduce((sum, { examples }) => sum + examples, 0);
 
-/** Solutions of one problem are drawn together, so that they can be ranked. */
+/** All solutions of a problem are drawn together, so that they can be ranked. */
 async function outcomeEvaluation(
   config: EvalConfig,
   model: Model,
@@ -68,7 +68,10 @@ async function outcomeEvaluation(
   };
 }
 
-/** Problems until they have so many solutions: each once where there are no more (see evalSample), or drawn. */
+/**
+ * Whole problems until they hold `wanted` solutions. A set no larger is taken whole, a larger one sampled (see
+ * evalSample).
+ */
 function* drawnProblems(problems: number[][], wanted: number, random: Random): Generator<number[]> {
   if (problems.flat().length <= wanted) return yield* problems;
   for (let left = wanted; left > 0; ) {
@@ -88,7 +91,7 @@ async function recordsByGroup(store: TokenStore): Promise<number[][]> {
   return [...groups.values()];
 }
 
-/** The score of each sequence of a batch. */
+/** The score of each sequence in a batch. */
 export function batchScores(model: Model, type: RewardType, batch: Batch): number[] {
   const sequences = lastTokens(batch.cuSeqlens).map((last, s): ScoredSequence => {
     const start = batch.cuSeqlens[s] as number;
@@ -101,7 +104,7 @@ export function batchScores(model: Model, type: RewardType, batch: Batch): numbe
 }
 
 /**
- * Scores of held-out responses, for the mean and spread that go into the checkpoint. Uses no shared random generator.
+ * Scores of held-out responses. Their mean and spread are stored in the checkpoint. Uses no shared random generator.
  */
 export async function referenceScores(config: EvalConfig, model: Model, store: TokenStore): Promise<number[]> {
   const { evalBatchSize: batchSize, evalNumBatches, evalSeed } = config;

@@ -59,7 +59,7 @@ export async function writeRewardReport(input: ReportInput): Promise<void> {
   run.writeJson('final_results.json', results);
 }
 
-/** The decisions on the first held-out examples, scored from text as with the saved model. */
+/** Decisions on the first held-out examples, scored from text as the saved model scores them. */
 async function heldOutDecisions(input: ReportInput, validation: Dataset): Promise<Decisions> {
   const { config, signal } = input;
   const examples: Parameters<typeof decisionsOf>[1][number][] = [];
@@ -77,7 +77,7 @@ const lengthText = (mean: number, cases: number) => (cases === 0 ? 'none' : mean
 
 export function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type']): string {
   const { length_bias: bias, close_calls: close, margins } = analysis;
-  // Of a pair the length is how much longer the chosen response is.
+  // For a pair, length means how much longer the chosen response is.
   const lengthLabel =
     type === 'preference' ? 'chosen longer by, where right, wrong' : 'mean length where right, where wrong';
   const [low, high] = analysis.accuracy_interval;
@@ -163,7 +163,7 @@ export function errorCharts(
     if (shown.length > 1)
       charts.push(accuracies(title, Object.fromEntries(shown.map(([name, { accuracy }]) => [name, accuracy]))));
   }
-  // Length is left out if all responses are equally long, as in a task's pairs.
+  // Length is omitted if it never varies, as in a task's pairs.
   const varied = decisions.some(({ length }) => length !== decisions[0]?.length);
   if (varied) charts.push(...byLength(decisions, analysis, type === 'preference'));
   return charts;
@@ -171,7 +171,7 @@ export function errorCharts(
 
 const size = { width: 330, height: 220 };
 
-/** A quantity of the right decisions and of the wrong ones. */
+/** A quantity of right and of wrong decisions, as two lists. */
 function rightAndWrong<T>(decisions: readonly Decision[], quantity: (decision: Decision) => T) {
   const right = decisions.filter(({ margin }) => margin > 0);
   const wrong = decisions.filter(({ margin }) => !(margin > 0));
@@ -187,7 +187,7 @@ function certainty(decisions: readonly Decision[]): Chart[] {
       values: rightAndWrong(decisions, ({ margin }) => margin),
       rule: 0,
     }),
-    // As shares, so that the few wrong decisions stay visible.
+    // Shares, so that the few wrong decisions remain visible.
     histogram({
       ...size,
       title: 'How sure it was',

@@ -18,7 +18,7 @@ beforeAll(async () => {
   base = await tinyModel(join(folder, 'model'));
 });
 
-/** The answer that says "good" somewhere is the better one. */
+/** The answer that contains "good" is the better one. */
 function easyPairs(count: number) {
   const random = new Random(7);
   const words = ['red', 'blue', 'yes', 'no', '1', '2', '3'];
@@ -85,7 +85,7 @@ describe('a preference model', () => {
     const analysis = JSON.parse(readFileSync(join(run.folder, 'evaluation', 'error_analysis.json'), 'utf8'));
     expect(Object.keys(analysis.by_source)).toEqual(['even', 'odd']);
 
-    // The saved model scores text as the one that was trained does, from its notes alone.
+    // The saved model, with only its notes to go by, scores text as the trained model does.
     const items = easyPairs(6).map(({ prompt, chosen }) => ({ prompt, response: chosen }));
     const trained = await new RewardModelScorer(run.model, run.tokenizer).score(items);
     using saved = await loadRewardModel(join(run.folder, 'final'));

@@ -40,7 +40,7 @@ export function trainReward(input: RewardInput, options: TrainerOptions = {}): T
   return trainingOf({ command: 'train reward', schema: rewardSchema, start: startReward }, input, options);
 }
 
-/** The same from a resolved config. */
+/** `trainReward` from a resolved config. */
 export function startReward(
   resolved: ResolvedRun<typeof rewardSchema>,
   options: TrainerOptions = {},
@@ -93,7 +93,7 @@ export function startReward(
   });
 }
 
-/** Refuses `margin` where no pair has one. */
+/** Refuses `margin` if no pair has one. */
 export async function checkMargins(
   { margin }: RewardConfig,
   train: TokenStore,
@@ -107,7 +107,7 @@ async function hasMargins(store: TokenStore): Promise<boolean> {
   return false;
 }
 
-/** `always`: keeps best_model without an option, as for reward models. */
+/** `always`: reward models keep best_model without an option. */
 export function rewardMeasures(type: RewardType): Judged {
   const own: Record<RewardType, string[]> = {
     preference: ['margin', 'chosen_reward', 'rejected_reward'],
@@ -117,7 +117,7 @@ export function rewardMeasures(type: RewardType): Judged {
   return { metric: 'accuracy', names: ['loss', 'accuracy', ...own[type]], always: true };
 }
 
-/** The objective of each type. Their totals differ, but callers only pass them on. */
+/** The objective of a type. Types have different totals, which callers only pass on. */
 function objectiveOf(config: RewardConfig, model: Model): Objective<object> {
   const { labelSmoothing, centring, margin } = config;
   const objectives: Record<RewardType, () => Objective<never>> = {
@@ -138,7 +138,7 @@ interface RewardTokens extends TokenSets {
   heldOut: Dataset | undefined;
 }
 
-/** Training and held-out tokens. */
+/** The tokens of training and held-out data. */
 export async function rewardTokens(
   asked: RewardConfig,
   tokenizer: Tokenizer,
@@ -161,7 +161,10 @@ export async function rewardTokens(
   return { ...(await tokenSets(sets, tokenizer, encoding)), heldOut: sets.validation as Dataset | undefined };
 }
 
-/** Notes in the checkpoint how it scores, and the mean and standard deviation of its scores on held-out responses. */
+/**
+ * Stores in the checkpoint how the model scores, and the mean and standard deviation of its scores on held-out
+ * responses.
+ */
 async function noteTraining(config: RewardConfig, model: Model, step: number, reference: TokenStore): Promise<void> {
   const scores = await referenceScores(config, model, reference);
   const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;

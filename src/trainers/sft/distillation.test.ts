@@ -1,4 +1,4 @@
-/** Supervised fine-tuning on a teacher's distributions: the loss held against whole logits, and the trainer around it. */
+/** Supervised fine-tuning on a teacher's distributions: the loss against one from whole logits, and the trainer. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -117,13 +117,13 @@ it("takes a teacher whose head is filled up further: its distribution is that ov
   });
   for (const [i, value] of found.entries())
     expect(value).toBeCloseTo(divergence(q[i] as number[], p[i] as number[], 0), 5);
-  // A smaller one could not read every token.
+  // A model with a smaller vocabulary could not read every token.
   await expect(train({ model: at('filled'), teacher: at('even') })).rejects.toThrow(
     /cannot be compared token by token/,
   );
 });
 
-/** KL(q‖p) of log-probs: over all tokens, or over q's likeliest and the others together. */
+/** KL(q‖p) of log-probs, over all tokens or over q's likeliest ones with the rest merged into one. */
 function divergence(q: number[], p: number[], top: number): number {
   const term = (a: number, b: number) => a * Math.log(a / b);
   const ids = Array.from(q.keys()).sort((a, b) => (q[b] as number) - (q[a] as number));
@@ -143,7 +143,7 @@ describe('training', () => {
     expect(of(last, 'train/teacher_kl')).toBeLessThan(0.3 * of(first, 'train/teacher_kl'));
     expect(of(last, 'eval/teacher_kl')).toBeLessThan(0.4 * of(first, 'train/teacher_kl'));
     expect(of(last, 'eval/perplexity')).toBeCloseTo(Math.exp(of(last, 'eval/nll')), 6);
-    // The text itself is not learnt: the teacher has never seen it.
+    // The text itself is not learnt, because the teacher has never seen it.
     expect(of(last, 'train/nll')).toBeGreaterThan(2);
   });
 
@@ -152,7 +152,7 @@ describe('training', () => {
     const { metrics } = await train({ ...fresh, teacher: at('model'), maxSteps: 2 });
     expect(of(metrics[0], 'train/teacher_kl')).toBeGreaterThan(0);
     await expect(train({ teacher: at('model') })).rejects.toThrow(/nothing to learn from itself/);
-    // held to itself while it learns the text
+    // its own teacher: stays close to its start while it learns the text
     expect(
       of((await train({ teacher: at('model'), distillShare: 0.5, maxSteps: 1 })).metrics[0], 'train/teacher_kl'),
     ).toBe(0);

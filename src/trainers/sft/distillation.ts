@@ -1,4 +1,7 @@
-/** Distillation as an objective of supervised fine-tuning: the teacher reads the same batch, and its distributions are learnt. */
+/**
+ * Distillation as an objective of supervised fine-tuning: the teacher reads the same batch, and the student learns its
+ * distributions.
+ */
 import { distillationLoss } from '../../algorithms/index.ts';
 import { rowsBefore } from '../../models/decoder/batch.ts';
 import { frozenRows, tokenDivergence } from '../../models/decoder/logprobs.ts';
@@ -13,12 +16,12 @@ export interface DistillationConfig {
   distillShare: number;
 }
 
-/** (1 − α)·NLL + α·T²·KL(teacher‖student) of the trained tokens. */
+/** (1 − α)·NLL + α·T²·KL(teacher‖student), averaged over the trained tokens. */
 export function distillationObjective(model: Model, teacher: Model, config: DistillationConfig): SftObjective {
   const { assistantOnly, teacherTopK: top, teacherTemperature: temperature, distillShare: share } = config;
   return tokenObjective(!assistantOnly, (hidden, packed, tokens, totals) => {
     const read = () => tokenLogprobs(model.decoder, hidden, packed, tokens);
-    // The text's own loss is measured in any case; its gradient is not computed where it has no share.
+    // The NLL is always measured. Its gradient is computed only if it has a share in the loss.
     const { logp, entropy } = share === 1 ? noGrad(read) : read();
     const targets = packed.ids.indexSelect(0, integers(tokens, { device: packed.ids.device }));
     const compare = () =>

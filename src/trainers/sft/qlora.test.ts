@@ -1,4 +1,7 @@
-/** QLoRA through a trainer: what it refuses, learns, saves and resumes. Gradients are checked in src/models/files/quantised.test.ts. */
+/**
+ * QLoRA through a trainer: what it refuses, learns, saves and resumes. Gradients are tested in
+ * src/models/files/quantised.test.ts.
+ */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

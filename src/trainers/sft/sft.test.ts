@@ -65,7 +65,7 @@ describe('the loss', () => {
     const data = await openDataset(chats.slice(0, 3), { shape: 'messages' });
     await using store = await tokenise(data, tokenizer, { cache: false });
     const batch = packBatch(await store.records([0, 1, 2]));
-    // The same from whole logits, row by row.
+    // The same loss from whole logits, row by row.
     const packed = onDevice(batch, 'cpu');
     const logp = scope(() =>
       noGrad(() => model.decoder.logits(model.decoder.forward(packed)).logSoftmax(-1).tolist()),

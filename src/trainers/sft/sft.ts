@@ -69,7 +69,7 @@ const shape = z.object({
     description: "KL over the teacher's k likeliest tokens, with all others combined into one; 0 = over every token",
     group: distillation,
   }),
-  // Beyond these the weight T² of the KL is that of rounding: it is computed in 32 bits.
+  // Outside this range the factor T² amplifies rounding: the KL is computed in 32 bits.
   teacherTemperature: field(z.number().min(0.01).max(100).default(1), {
     description:
       "temperature T of both distributions in the KL, which is weighted by T²; higher values show more of the teacher's second choices",
@@ -139,7 +139,7 @@ export type SftConfig = z.output<typeof sftSchema>;
 /** The options of `trainSft`; datasets may be rows in memory. */
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
-/** What its evaluations measure. */
+/** The metrics of its evaluations. */
 export const sftJudged = ({ teacher }: Pick<SftConfig, 'teacher'>): Judged => ({
   metric: 'loss',
   names: ['loss', 'perplexity', 'entropy', ...(teacher === undefined ? [] : ['teacher_kl', 'nll'])],
@@ -153,7 +153,7 @@ export function trainSft(input: SftInput, options: TrainerOptions = {}): Trainin
   return trainingOf({ command: 'train sft', schema: sftSchema, start: startSft }, input, options);
 }
 
-/** The same from a resolved config. */
+/** `trainSft` from a resolved config. */
 export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { config } = resolved;
   return setUpTraining(config, async (opened, freed, world) => {
@@ -208,13 +208,13 @@ async function evaluateSft(config: SftConfig, model: Model, objective: SftObject
   return { ...metrics, perplexity: Math.exp(metrics.nll ?? metrics.loss ?? Number.NaN) };
 }
 
-/** A model can be its own teacher where it is held to itself while it learns text. */
+/** A model may be its own teacher, to stay close to its start while it learns text. */
 const sftTeaching = (config: SftConfig, progress?: Progress): TeachingOptions => ({
   progress,
   mayBeStudent: config.distillShare < 1,
 });
 
-/** What the teacher of a planned run takes, and how much it can read; nothing without one. */
+/** The memory and the context length of a planned run's teacher; nothing without a teacher. */
 export async function sftTeacherPlan(
   config: SftConfig,
   tokenizer: Tokenizer,
@@ -227,7 +227,7 @@ export async function sftTeacherPlan(
   return { memory: teachingMemory(found, student, steps.tokensPerMicroBatch), positions: found.positions };
 }
 
-/** The teacher reads the same examples. */
+/** Limits --max-length to the teacher's context, because it reads the same examples. */
 async function withinTeacher(config: SftConfig, progress?: Progress): Promise<SftConfig> {
   const { teacher: model } = config;
   if (model === undefined) return config;
@@ -241,7 +241,7 @@ export function sftBatching(config: SftConfig) {
   return { batchSize, tokenBudget, gradAccum, epochs, seed, maxSteps };
 }
 
-/** Training and held-out tokens. */
+/** The tokens of training and held-out data. */
 export async function sftTokens(asked: SftConfig, tokenizer: Tokenizer, options: TrainerOptions): Promise<TokenSets> {
   const config = await withinTeacher(await withinPositions(asked, options.progress), options.progress);
   const shape = config.shape === 'auto' ? undefined : (config.shape as Shape);

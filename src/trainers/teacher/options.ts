@@ -1,15 +1,15 @@
-/** The options of a teacher, which the trainers that distil share. */
+/** The options of a teacher, shared by the trainers that distil. */
 import { z } from 'zod';
 import type { QuantType } from '../../models/index.ts';
 import { field } from '../../runs/index.ts';
 import { quantTypeField } from '../fields.ts';
 
 export interface TeacherConfig {
-  /** The model that is trained. */
+  /** The trained model. */
   model: string;
-  /** It begins with random weights of this shape instead. */
+  /** Random weights of this config.json's shape instead of `model`. */
   fromConfig?: string;
-  /** How its own base is held (QLoRA). */
+  /** QLoRA: the quantisation of the student's own base. */
   quantType?: QuantType;
   teacher?: string;
   teacherQuantType?: QuantType;

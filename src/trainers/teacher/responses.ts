@@ -1,6 +1,6 @@
 /**
- * A policy's own responses held against a teacher: in the loss over the whole vocabulary, in the metrics of a step, and in
- * evaluations. Everything is at the sampling temperature.
+ * Compares a policy's own responses with a teacher: in the full-vocabulary loss, in the metrics of a step, and in
+ * evaluations. All log-probs are at the sampling temperature.
  */
 import { type Metrics, meanOf, type StepTotals } from '../../algorithms/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
@@ -13,13 +13,16 @@ import { byTokens, type ScoreOptions, withTokens } from '../../rollouts/batches.
 import { packedNumbers, type Rollout } from '../../rollouts/rollout.ts';
 import { integers, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 
-/** A teacher's hidden states before the response tokens, in their order; it shares prompts as its own attention can. */
+/**
+ * The teacher's hidden states that predict the response tokens, in the tokens' order. Prompts are shared if the
+ * teacher's attention allows it.
+ */
 export function teacherRows(teacher: Model, rollouts: readonly Rollout[]): Tensor {
   const { batch, tokens } = packResponses(rollouts, teacher.decoder);
   return frozenRows(teacher.decoder, batch, tokens);
 }
 
-/** KL(policy‖teacher) over the whole vocabulary before every response token, with its gradient for the policy. */
+/** KL(policy‖teacher) over the whole vocabulary at every response token, with gradient for the policy. */
 export function compareWithTeacher(
   policy: Model,
   { batch, tokens }: PackedResponses,
@@ -35,7 +38,7 @@ export function compareWithTeacher(
   );
 }
 
-/** A micro-batch's shares of what the comparison tells besides the loss. */
+/** A micro-batch's shares of the comparison's metrics besides the loss. */
 export function comparisonMetrics({ divergence, teacherLogp, agrees }: TokenDivergence, totals: StepTotals): Metrics {
   return noGrad(() => ({
     teacher_response_kl: divergence.detach().sum().div(totals.sequences),
@@ -45,8 +48,8 @@ export function comparisonMetrics({ divergence, teacherLogp, agrees }: TokenDive
 }
 
 /**
- * What the log-probs of the sampled tokens tell: the policy's mean, and where the teacher's are known, theirs and the KL, whose
- * estimate is k1 = lpOld − lpTeacher.
+ * Metrics from the log-probs of the sampled tokens: the policy's mean and, if the teacher's are known, its mean and the
+ * KL estimate k1 = lpOld − lpTeacher.
  */
 export function sampledTeacherMetrics(rollouts: readonly Rollout[]): Record<string, number> {
   if (rollouts.length === 0) return {};
@@ -66,7 +69,7 @@ export function teacherGap({ lpOld, lpTeacher }: Rollout): Float64Array {
   return Float64Array.from(lpOld, (lp, t) => (lpTeacher?.[t] as number) - lp);
 }
 
-/** The same of held-out responses, whichever form training has. Micro-batches are dealt over the ranks. */
+/** The same metrics on held-out responses, whichever form the loss has. Micro-batches are dealt over the ranks. */
 export async function evaluateAgainstTeacher(
   policy: Model,
   teacher: Model,

@@ -1,5 +1,5 @@
 /**
- * The teacher of a distillation: a frozen model beside the one that is trained, with the same tokenizer.
+ * The teacher of a distillation: a frozen model beside the trained one, with the same tokenizer.
  *
  *     const { bytes } = await checkTeacher(config, student, { progress });          // by its files alone, for plans
  *     const teacher = await openTeacher(config, model, tokenizer, { progress });
@@ -16,16 +16,16 @@ import type { Tokenizer } from '../../text/index.ts';
 import { rewardModelAsPolicy } from '../policy-model.ts';
 import type { TeacherConfig } from './options.ts';
 
-/** What its files say of a teacher. */
+/** What a teacher's files say about it. */
 export interface FoundTeacher {
-  /** The bytes of its weights once loaded. */
+  /** Bytes of its weights once loaded. */
   bytes: number;
   hiddenSize: number;
   /** The longest sequence that it can read. */
   positions: number;
 }
 
-/** What a teacher takes besides training, in bytes by name: its weights, and the comparison of so many tokens at once. */
+/** The memory of a teacher, in bytes by name: its weights, and the comparison of this many tokens at a time. */
 export function teachingMemory(
   { bytes, hiddenSize }: FoundTeacher,
   { vocabSize, dtype, device }: Pick<Student, 'vocabSize' | 'dtype' | 'device'>,
@@ -35,7 +35,7 @@ export function teachingMemory(
   return { teacher: bytes, 'comparison with it': states + divergenceBytes(tokens, vocabSize, device) };
 }
 
-/** Whom it teaches. */
+/** The model that learns from the teacher. */
 export interface Student {
   tokenizer: Tokenizer;
   vocabSize: number;
@@ -45,7 +45,7 @@ export interface Student {
 
 export interface TeachingOptions {
   progress?: Progress;
-  /** Whether a model may learn from itself. */
+  /** Whether a model may be its own teacher. */
   mayBeStudent?: boolean;
 }
 
@@ -55,8 +55,8 @@ export const hasTeacher = <Config extends TeacherConfig>(config: Config): config
   config.teacher !== undefined;
 
 /**
- * Refuses, by configs and tokenizers alone, a teacher that nothing can be learnt from: a reward model, one of another tokenizer,
- * one that is in another quantisation already, and the very model that is trained.
+ * Checks a teacher by its config and tokenizer alone. Refuses a reward model, a model with another tokenizer, one
+ * stored in another quantisation, and the trained model itself.
  */
 export async function checkTeacher(
   config: Named,
@@ -72,7 +72,7 @@ export async function checkTeacher(
     throw new UserError(
       `--teacher ${teacher} is the model that is trained: it has nothing to learn from itself. Name a better one.`,
     );
-  // Weights alone have none.
+  // A folder with weights only has no tokenizer.
   const own = await loadTokenizer(teacher, progress).catch((error: Error) => {
     progress
       ?.start('teacher')
@@ -89,7 +89,7 @@ export async function checkTeacher(
   return { bytes, hiddenSize, positions };
 }
 
-/** The larger models of a family may have their heads filled up further, with rows that stand for no token. */
+/** The larger models of a family may pad their heads with more rows that stand for no token. */
 function checkSizes(teacher: string, sizes: [own: number, teachers: number], tokenizers: readonly Tokenizer[]): void {
   const [own, teachers] = sizes;
   const isPadded = teachers > own && tokenizers.length > 1 && tokenizers.every(({ vocabSize }) => vocabSize <= own);
@@ -111,7 +111,7 @@ export async function openTeacher(
   const { progress } = options;
   await checkTeacher(config, { tokenizer, vocabSize: spec.vocabSize, dtype, device }, options);
   const teacher = await loadModel(name, { dtype, device, quantType, progress });
-  // A hub model's head is known once its weights are here.
+  // For a hub model the head is known only once the weights are downloaded.
   if (teacher.head !== null) {
     teacher.dispose();
     throw await rewardModelAsPolicy(name, '--teacher');

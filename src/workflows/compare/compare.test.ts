@@ -115,7 +115,7 @@ describe('compare', () => {
     for (const name of ['comparison.png', 'report.html'])
       expect(existsSync(join(outputDir, 'comparison', name))).toBe(true);
 
-    // A second comparison in the same place has a folder of its own, or is refused.
+    // A second comparison in the same place gets a folder of its own, or is refused.
     const again = { ...given, methods: ['dpo'], steps: 1, judgements: 1, evalSamples: 0, runName: 'named' };
     const second = await compareMethods(again);
     expect(second.folder).toBe(join(folder, 'out', 'named'));
@@ -157,9 +157,9 @@ describe('compare', () => {
     expect(winners(run('alone', 0.5))).toEqual([null, null, null, null]);
     expect(winners(run('alone', 0.9))).toEqual([null, null, null, null]);
     expect(winners(run('a', 0.5), run('b', 0.4))).toEqual([null, null, null, null]);
-    // Equal in all: a tie is no victory of the first one.
+    // All equal: a tie has no winner.
     expect(winners(run('a', 0.7), run('b', 0.7))).toEqual([null, null, null, null]);
-    // Standing still is steady, but it is no achievement.
+    // A method that does not improve is stable, but does not win.
     expect(winners(run('still', 0.5), run('better', 0.9))).toEqual(['better', 'better', 'better', 'better']);
   });
 

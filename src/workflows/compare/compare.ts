@@ -1,6 +1,6 @@
 /**
- * Compares methods from the same starting model: with the same prompts, number of samples and steps, time limit, and
- * evaluation on the same held-out prompts, for several seeds.
+ * Compares methods from the same starting model, with the same prompts, number of samples and steps, time limit and
+ * held-out evaluation, over several seeds.
  *
  *     const { results } = await compareMethods({ model: './tiny', methods: ['grpo', 'dpo'], task: 'chain_sum:1', steps: 50 });
  *
@@ -67,25 +67,25 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   const device = deviceOf(first.device);
   const { progress } = options;
   const tokenizer = await loadTokenizer(first, progress);
-  // the start is only asked; where adapters train on a quantised base, it is that base
+  // the starting model only generates; if adapters train on a quantised base, it is that base
   const { quantType } = first;
   const model = await loadModel(first.model, { dtype: dtypeOf(first.dtype, device), device, quantType, progress });
   const { evaluation } = await openPrompts(first, tokenizer, { progress });
   const scorer = await configuredScorer(first, { device, prompts: evaluation });
   const judge = new Judge(asked, model, tokenizer, scorer, evaluation);
-  // A folder of its own for every comparison: two in one would mix.
+  // Every comparison gets a folder of its own, because two in one would mix.
   const outputDir = await world.share(world.isFirst ? claimFolder({ ...asked, prefix: 'run_' }) : '');
   const config = { ...asked, outputDir };
   try {
     const before = await judge.judge(model, 0);
     const runs: MethodRun[] = [];
     comparison: for (const seed of config.seeds) {
-      // Before any method runs, so that a model that gives no pairs is reported at once.
+      // Before any method runs, so that a model whose responses give no pairs is reported at once.
       const wanted = methods.some(({ kind }) => kind === 'preference');
       const pairs = wanted ? await writePairs(config, seed, { model, tokenizer, scorer }) : undefined;
       for (const method of methods) {
         const run = await runMethod(config, method, seed, { judge, before, pairs, options }).catch((error: unknown) => {
-          // A method that is stopped before its first step throws what the signal was aborted with.
+          // A method stopped before its first step throws the signal's abort reason.
           if (options.signal?.aborted && error === options.signal.reason) return undefined;
           throw error;
         });
@@ -129,7 +129,7 @@ async function runMethod(config: CompareConfig, method: Method, seed: number, co
   for await (const { step, metrics } of run) {
     seconds += metrics['train/step_time'] ?? 0;
     history.push({ step, metrics });
-    // Clocks of ranks differ: the first one's counts.
+    // The ranks' clocks differ, so rank 0's counts.
     seconds = await world.share(seconds);
     const isLast = step === config.steps || (config.maxSeconds !== undefined && seconds >= config.maxSeconds);
     if (isLast || step % every === 0) {
@@ -138,7 +138,7 @@ async function runMethod(config: CompareConfig, method: Method, seed: number, co
       if (await decoder.residence?.makeWhole()) decoder.arrangement++;
       judgements.push(await judge.judge(run.model, step));
     }
-    // At its last step the run ends by itself, and is finished.
+    // The last step is not broken off, so that the run ends as finished.
     if (isLast && step < run.totalSteps) break;
   }
   const responses = config.batchSize * config.gradAccum * config.groupSize;
@@ -168,7 +168,8 @@ function startMethod(
   if (method.kind === 'policy')
     return startPolicy({ config: { ...policyConfig(config, method, seed), evalSteps: -1 }, sources: {} }, options);
   const rows = pairs?.rows ?? [];
-  // A comparison's options are shared by its methods, and not each of them reads all: they are not held against the rules.
+  // The methods share a comparison's options, and not every method reads all of them, so unread options are not
+  // refused.
   const resolved = resolveConfig(preferenceSchema, { flags: preferenceFlags(config, method, seed, rows.length) });
   return startPreference(resolved, { ...options, dataset: rows, cache: false });
 }

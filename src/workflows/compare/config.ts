@@ -1,4 +1,4 @@
-/** The options of `attune compare`, and each method's own config made from them. */
+/** The options of `attune compare`, and the config of each method made from them. */
 import { z } from 'zod';
 import { policyAlgorithms, preferenceLosses } from '../../algorithms/index.ts';
 import { suggestion, UserError } from '../../errors.ts';
@@ -76,7 +76,7 @@ const trainsOnPairs = ({ methods }: z.output<typeof options>) =>
 
 /** The options of `compareMethods`, with descriptions and defaults. */
 export const compareSchema = withRules(options, [
-  // Policy runs never drop; preference losses do.
+  // Policy runs have no dropout; preference losses do.
   ...inheritedRules(options, policySchema, (config) => policyConfig(config, pairing, 0)).filter(
     ({ options: names }) => names.join() !== 'loraDropout',
   ),
@@ -96,7 +96,7 @@ const kinds = [
   ['preference', preferenceLosses],
 ] as const;
 
-/** The methods of a list of names; `all` for every one there is. */
+/** Parses a list of method names; `all` for every method. */
 export function methodsOf(names: readonly string[]): Method[] {
   const known: Method[] = kinds.flatMap(([kind, entries]) => entries.map(({ name }) => ({ name, kind })));
   const chosen = names.flatMap((asked) => {
@@ -123,7 +123,7 @@ export function methodsOf(names: readonly string[]): Method[] {
   return chosen;
 }
 
-/** A run that is made twice is one run: its spread would be 0. */
+/** Refuses repeated values: two identical runs would have a spread of 0. */
 export function checkOnce(option: string, values: readonly (string | number)[]): void {
   const twice = values.find((value, i) => values.indexOf(value) !== i);
   if (twice !== undefined) throw new UserError(`${option}: ${twice} is given twice; name each once.`);
@@ -134,10 +134,10 @@ const loraNames = Object.keys(loraFields()) as LoraName[];
 type OptimizerName = keyof typeof optimizer;
 const optimizerNames = Object.keys(optimizer) as OptimizerName[];
 
-/** Options that both trainers share, and the method's own options. */
+/** The options that both trainers share, and the method's own options. */
 function shared(config: CompareConfig, method: Method, seed: number) {
   const { model, tokenizer, dtype, device } = config;
-  // Every option of LoRA and of the optimiser there is, so that a new one cannot be forgotten here.
+  // All options of LoRA and the optimiser, so that a new one cannot be forgotten here.
   const pick = <Name extends keyof CompareConfig>(names: readonly Name[]) =>
     Object.fromEntries(names.map((name) => [name, config[name]])) as Pick<CompareConfig, Name>;
   return {
@@ -168,7 +168,7 @@ function policyFlags(config: CompareConfig, method: Method, seed: number): Recor
   return { ...own, evalSteps: 1, evalNumPrompts: config.evalNumPrompts };
 }
 
-/** As many responses per step as a policy method samples, in pairs. */
+/** A preference loss trains on as many responses per step as a policy method samples, in pairs. */
 export function preferenceFlags(
   config: CompareConfig,
   method: Method,
@@ -191,12 +191,10 @@ export function preferenceFlags(
   };
 }
 
-/**
- * The method whose prompts, rewards and sampling are used to make pairs.
- */
+/** The method whose prompts, rewards and sampling are used to make pairs. */
 export const pairing: Method = { name: 'grpo', kind: 'policy' };
 
-/** A policy run's config; for a preference loss, the config by which its pairs are sampled. */
+/** A policy run's config. For a preference loss, the config under which its pairs are sampled. */
 export function policyConfig(config: CompareConfig, method: Method, seed: number): PolicyConfig {
   const sampled = method.kind === 'policy' ? method : pairing;
   return resolveConfig(policySchema, { flags: policyFlags(config, sampled, seed) }).config;

@@ -13,7 +13,7 @@ export interface Judgement {
   step: number;
   /** `reward`, `accuracy`, `pass_at_k`, `length_mean`, `ended`. */
   metrics: Record<string, number>;
-  /** Σ_t log π − log π of the starting model, mean over sampled responses. */
+  /** Σ_t log π − log π of the starting model, averaged over sampled responses. */
   kl: number;
 }
 

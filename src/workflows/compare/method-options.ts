@@ -1,6 +1,6 @@
 /**
- * Options of single methods. A plain number applies to every method that reads the option; `ppo=0.02,grpo=0` names the
- * methods. An option that no chosen method reads, or that is given to a method that does not read it, is refused.
+ * Options of single methods. A plain number applies to every method that reads the option; `ppo=0.02,grpo=0` sets it by
+ * method. An option is refused if no chosen method reads it, or if it is given to a method that does not.
  */
 import { z } from 'zod';
 import { policyAlgorithm, preferenceLoss } from '../../algorithms/index.ts';
@@ -18,9 +18,9 @@ export interface Method {
 interface MethodOption {
   kind: Method['kind'];
   description: string;
-  /** The trainer's own field, which checks the value. */
+  /** The trainer's field, which validates the value. */
   field: string;
-  /** The name under which an algorithm's defaults list it. */
+  /** The option's name in an algorithm's defaults. */
   reads: string;
   aliases?: string[];
 }
@@ -81,7 +81,7 @@ const readsOption = ({ name, kind }: Method, option: MethodOption) => {
 
 const optionText = (name: OptionName) => `--${kebabCase(name)}`;
 
-/** The trainer's fields that a method is given. */
+/** The trainer fields to set for a method. */
 export function ownOptions(config: MethodOptionValues, method: Method): Record<string, number> {
   const own: Record<string, number> = {};
   for (const name of optionNames) {
@@ -94,7 +94,7 @@ export function ownOptions(config: MethodOptionValues, method: Method): Record<s
 
 const everyReader = '';
 
-/** Values by method; a plain number has the key `everyReader`. */
+/** Values by method. A plain number has the key `everyReader`. */
 function valuesOf(name: OptionName, given: Given): Map<string, number> {
   const values = new Map<string, number>();
   if (given === undefined) return values;
@@ -118,7 +118,7 @@ function valuesOf(name: OptionName, given: Given): Map<string, number> {
   return values;
 }
 
-/** Reports options without effect, before anything is loaded. */
+/** Refuses options without effect before anything is loaded. */
 export function checkMethodOptions(config: MethodOptionValues, methods: readonly Method[]): void {
   for (const name of optionNames) {
     const option = methodOptions[name];

@@ -17,8 +17,8 @@ export interface Pairs {
 }
 
 /**
- * Pairs of the starting model's responses to the training prompts: in each group the best with the worst, the second
- * best with the second worst, and so on.
+ * Pairs of the starting model's responses to the training prompts. In each group the best is paired with the worst, the
+ * second best with the second worst, and so on.
  */
 export async function writePairs(
   config: CompareConfig,

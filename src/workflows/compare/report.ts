@@ -9,16 +9,16 @@ import type { CompareConfig } from './config.ts';
 import type { Judgement } from './judge.ts';
 import { type ComparisonResults, type Figure, type MethodResult, type MethodRun, qualityName } from './results.ts';
 
-/** What was compared and how it was judged, at the head of `comparison_results.json`. */
+/** What was compared and how it was judged: the head of `comparison_results.json`. */
 export interface ComparisonHeading extends JudgeHeading {
   /** The folder or hub name of the model that all methods start from. */
   model: string;
-  /** The task or dataset that the prompts are from. */
+  /** The task or dataset of the prompts. */
   task?: string;
   dataset?: string;
-  /** Held-out prompts that every method was judged on. */
+  /** Number of held-out prompts on which every method was judged. */
   prompts: number;
-  /** How the judged responses were drawn, besides the greedy one. */
+  /** The sampling settings of the judged responses, besides the greedy one. */
   sampling?: { samples: number; temperature: number; top_p: number };
   max_new_tokens: number;
   steps: number;
@@ -30,7 +30,7 @@ export function comparisonHeading(config: CompareConfig, scorer: ConfiguredScore
   return {
     ...{ model, task, dataset, prompts },
     ...judgeHeading(config, scorer),
-    // The judge draws from the whole distribution.
+    // Judged responses are sampled from the whole distribution.
     ...(samples > 0 && { sampling: { samples, temperature, top_p: 1 } }),
     ...{ max_new_tokens: maxNewTokens, steps, seeds },
   };
@@ -112,7 +112,7 @@ interface Point {
   y: number;
 }
 
-/** Mean and standard deviation over seeds at each step that all have. */
+/** Mean and standard deviation over seeds at each step that all runs have. */
 function averaged(runs: readonly Point[][]): { x: number[]; y: number[]; spread: number[] } {
   const at = new Map<number, number[]>();
   for (const { x, y } of runs.flat()) at.set(x, [...(at.get(x) ?? []), y]);
@@ -122,7 +122,7 @@ function averaged(runs: readonly Point[][]): { x: number[]; y: number[]; spread:
 }
 
 function resultTable(start: Judgement, results: ComparisonResults): [string[], (string | number)[][]] {
-  // Parts of the reward are only in the JSON; pass@k already covers the accuracy of sampled responses.
+  // Parts of the reward are only in the JSON. pass@k already covers the accuracy of sampled responses.
   const quality = Object.keys(start.metrics).filter((name) => !/^reward_|^sampled_accuracy$/.test(name));
   const row = (name: string, { quality: own, efficiency, stability }: MethodResult) => [
     name,
@@ -190,7 +190,7 @@ function responsesSideBySide(runs: readonly MethodRun[]) {
   }));
 }
 
-/** A spread that rounding alone explains is none. */
+/** A spread as small as rounding errors is shown as none. */
 const shown = ({ mean, std }: Figure) =>
   std > 1e-9 * Math.abs(mean) ? `${short(mean)} ± ${short(std, 2)}` : short(mean);
 const short = (value: number, digits = 3) => String(Number(value.toPrecision(digits)));

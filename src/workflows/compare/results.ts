@@ -1,4 +1,4 @@
-/** Results of a comparison: the figures of every method over its seeds, and the best method for each. */
+/** The results of a comparison: the numbers of every method over its seeds, and the best method by each criterion. */
 import { meanOf, stdOf } from '../../algorithms/index.ts';
 import type { JudgedResponse, Judgement } from './judge.ts';
 
@@ -16,7 +16,7 @@ export interface MethodRun {
   responses: JudgedResponse[];
 }
 
-/** A figure over seeds. */
+/** A number over seeds. */
 export interface Figure {
   mean: number;
   std: number;
@@ -27,14 +27,14 @@ export interface MethodResult {
   stability: { judged_reward_std: Figure; loss_std: Figure; final_kl: Figure };
   convergence: { steps_to_90_percent: Figure; improvement: Figure };
   efficiency: { seconds: Figure; seconds_per_step: Figure; samples: Figure; improvement_per_minute: Figure };
-  /** On the held-out prompts. */
+  /** Metrics on the held-out prompts. */
   quality: Record<string, Figure>;
 }
 
 export interface ComparisonResults {
   methods: Record<string, MethodResult>;
   relative: {
-    /** The winner among the methods that improved on the start; null where none improved, or several are equal. */
+    /** The winner among the methods that improved on the start; null if none improved or several tie. */
     winners: Record<'quality' | 'stability' | 'convergence' | 'efficiency', string | null>;
     /** Seconds relative to the fastest method. */
     time_ratios: Record<string, number>;
@@ -43,7 +43,7 @@ export interface ComparisonResults {
 }
 
 const figure = (values: readonly number[]): Figure => ({ mean: meanOf(values), std: stdOf(values) });
-/** The metric that is compared: accuracy if there is a verifier, else the reward. */
+/** The metric to compare: accuracy if there is a verifier, otherwise the reward. */
 export const qualityName = (start: Judgement) => (start.metrics.accuracy === undefined ? 'reward' : 'accuracy');
 
 export function comparisonResults(start: Judgement, runs: readonly MethodRun[]): ComparisonResults {
@@ -103,7 +103,7 @@ function methodResult(start: Judgement, runs: readonly MethodRun[]): MethodResul
 
 const lastHalf = <T>(items: readonly T[]) => items.slice(Math.floor(items.length / 2));
 
-/** The step of the first evaluation with this share of the whole improvement; all steps if there was no improvement. */
+/** The first evaluated step that reaches this share of the whole improvement. All steps if there was no improvement. */
 function stepsTo({ judgements, steps }: MethodRun, name: string, share: number): number {
   const value = ({ metrics }: Judgement) => metrics[name] as number;
   const [first, last] = [value(judgements[0] as Judgement), value(judgements.at(-1) as Judgement)];

@@ -174,7 +174,7 @@ export interface PipelineOverrides {
   outputDir?: string;
 }
 
-/** Reads and checks a pipeline, from a file or an object; the command line's options take precedence. */
+/** Reads and checks a pipeline from a file or an object; the command line's options take precedence. */
 export function readPipeline(
   file: string | Record<string, unknown>,
   overrides: PipelineOverrides = {},
@@ -188,7 +188,7 @@ export function readPipeline(
   return resolved;
 }
 
-/** Faults that concern several fields. */
+/** Checks that involve several fields. */
 function* crossFaults({
   models,
   postTraining,
@@ -236,9 +236,9 @@ function* crossFaults({
 }
 
 /**
- * The loss that `method` and `loss_type` name together: the type where the method is the standard one (`dpo`, `hinge`) or the
- * type is a kind of it (`kto`, `kto_pair`); the method where the type says only what is standard (`ipo`, `sigmoid`).
- * Undefined where they contradict each other.
+ * The loss named by `method` and `loss_type` together. The type wins if the method is the standard one (`dpo`, `hinge`)
+ * or the type is a variant of it (`kto`, `kto_pair`). The method wins if the type is only the standard one (`ipo`,
+ * `sigmoid`). undefined if they contradict each other.
  */
 function lossOf({ method, lossType = method }: PipelineConfig['postTraining']): string | undefined {
   const standard = postTrainingSchema.shape.method.parse(undefined);
@@ -256,7 +256,7 @@ export function preferenceInput(config: PipelineConfig, model: PipelineModel, de
     loss: lossOf(postTraining),
     // 0 means no smoothing, which every loss accepts
     labelSmoothing: loss.labelSmoothing === 0 ? undefined : loss.labelSmoothing,
-    // With adapters no separate copy is needed, because the reference is the base with its adapters off.
+    // Adapters need no separate copy: the reference is the base with its adapters off.
     refModel: useRefModel ? refModelId : lora.enabled ? undefined : false,
     model: model.huggingfaceId,
     dtype: training.bf16 ? 'bfloat16' : 'float32',

@@ -317,7 +317,7 @@ describe('the earlier pipeline’s files', () => {
       seed: 42,
     };
     expect(input(given)).toMatchObject({ loss: 'dpo', refModel: undefined, subsetSize: undefined, seed: 42 });
-    // A section of which every line was commented out.
+    // A section in which every line is commented out.
     expect(input({ ...given, lora: null })).toMatchObject({ lora: true, loraR: 8 });
     expect(() => readPipeline({ ...given, dataset: { ...given.dataset, nmae: null } })).toThrow(/nmae/);
   });
@@ -350,7 +350,7 @@ it('goes on with a finished model when more epochs are asked for, and remembers 
   const fresh = recipe({ training: { output_dir: at('dry'), num_epochs: 2 } }, { qwen });
   const [plan] = await planPipeline(readPipeline(fresh).config);
   const [more] = await train(given(2), { resume: true });
-  // The last step of the first epoch was a part of one, so the same examples may make one step more than in one go.
+  // The last step of the first epoch was smaller, so the same examples may make one step more than in a single run.
   const step = more?.step as number;
   expect(more?.status).toBe('finished');
   expect(step - (plan?.training?.steps.total as number)).toBeOneOf([0, 1]);
@@ -374,7 +374,7 @@ it('a resume that finds a model finished says so in the results, whatever failed
   const given = recipe({ training: { output_dir: at('healed'), max_steps: 1 } }, { qwen });
   await train(given);
   const [finished] = rows();
-  // Without --resume the folder is refused, as it holds a run: nothing is tried, and its result stays.
+  // Without --resume a folder that holds a run is refused, no model is started, and its result stays.
   await expect(train(given)).rejects.toThrow(/holds a run already/);
   expect(rows()).toEqual([finished]);
   const another = recipe({ training: { output_dir: at('healed'), max_steps: 1 } }, { qwen, missing: at('nowhere') });
@@ -384,7 +384,7 @@ it('a resume that finds a model finished says so in the results, whatever failed
   rmSync(path);
   await train(given, { resume: true });
   expect(rows()).toMatchObject([{ name: 'qwen' }]);
-  // It was finished by another command after it had failed here.
+  // After it failed here, another command finished it.
   writeFileSync(path, JSON.stringify([{ name: 'qwen', status: 'failed', folder: at('healed', 'qwen'), seconds: 1 }]));
   await train(given, { resume: true });
   expect(rows()).toMatchObject([{ status: 'finished', step: 1, checkpoint: at('healed', 'qwen', 'final') }]);

@@ -24,12 +24,12 @@ import { type ModelStart, pipelineDevice, startOf } from './plan.ts';
 export interface PipelineOptions {
   /** Trains only this model, counted from 0; its failure is thrown. */
   modelIndex?: number;
-  /** Resumes each model from its newest checkpoint; finished ones are skipped. */
+  /** Resumes each model from its newest checkpoint. Finished models are skipped. */
   resume?: boolean;
   signal?: AbortSignal;
   progress?: Progress;
   cache?: string | false;
-  /** Draws `training_curves.png` for each model; true unless given. */
+  /** Draws `training_curves.png` for each model; default true. */
   curves?: boolean;
   onModel?: (model: PipelineModel, about: { folder: string; totalSteps: number; resumedAt?: number }) => void;
   onStep?: (model: PipelineModel, step: TrainStep) => void;
@@ -45,7 +45,7 @@ export interface ModelOutcome {
   folder: string;
   step?: number;
   best?: TrainResult['best'];
-  /** The final model, or where to resume from. */
+  /** The final model, or the checkpoint to resume from. */
   checkpoint?: string;
   error?: Error;
   seconds: number;
@@ -69,9 +69,9 @@ export async function trainPipeline(config: PipelineConfig, options: PipelineOpt
       outcome = { ...(await trainOne(config, model, options)), seconds: seconds() };
     } catch (error) {
       const about = { name: model.name, folder: join(config.training.outputDir, model.name), seconds: seconds() };
-      // A training that is stopped before its first step throws what the signal was aborted with.
+      // A training stopped before its first step throws the signal's abort reason.
       if (signal?.aborted && error === signal.reason) outcome = { ...about, status: 'interrupted' };
-      // Ranks that went on at different models would wait for each other for ever.
+      // Ranks that continued with different models would wait for each other forever.
       else if (modelIndex !== undefined || world.size > 1) throw error;
       else outcome = { ...about, status: 'failed', error: error as Error };
     }
@@ -90,7 +90,7 @@ function chosenModels({ models }: PipelineConfig, index: number | undefined): Pi
   throw new UserError(`There is no model ${index}: they are counted from 0 (${list}).`);
 }
 
-/** Where all models are refused, as after a pipeline that has ended, nothing is tried and no result is written. */
+/** If all models are refused, as when a finished pipeline is started again, nothing runs and no result is written. */
 function refuseWhereNoneStarts(config: PipelineConfig, models: readonly PipelineModel[], resume?: boolean): void {
   const faults: string[] = [];
   for (const model of models) {
@@ -146,8 +146,8 @@ async function trainOne(
 type ResultRow = Omit<ModelOutcome, 'error'> & { error?: string; previous?: Omit<ResultRow, 'previous'> };
 
 /**
- * The row of a model that is finished. A later attempt may have failed, or the run was finished by another command: its own
- * files say what it reached.
+ * The result row of a finished model. A later attempt may have failed, or another command may have finished the run, so
+ * the run's own files say what it reached.
  */
 function finishedRow(earlier: ResultRow, { name, folder, checkpoint }: ModelOutcome): ResultRow {
   const isFinished = ({ status }: { status: ResultRow['status'] }) =>
@@ -160,13 +160,13 @@ function finishedRow(earlier: ResultRow, { name, folder, checkpoint }: ModelOutc
   return { name, status: 'finished', folder, step: run?.step, checkpoint, seconds };
 }
 
-/** Whether a finished run lies there: a failure that did not touch it was a refusal to start. */
+/** Whether the folder holds a finished run. A failure that did not change it was a refusal to start. */
 const holdsFinished = (folder: string): boolean =>
   readJson<RunInfo>(join(folder, 'run.json'))?.status === 'finished' && existsSync(join(folder, 'final'));
 
 /**
- * The newest result of every model ever trained in this folder, and the one before it. A model that was skipped, or refused because it
- * is finished, keeps its results.
+ * The latest result of every model trained in this folder, and the one before it. A model that was skipped, or refused
+ * because it is finished, keeps its results.
  */
 function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const { outputDir } = config.training;
@@ -181,7 +181,7 @@ function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
     rows.set(outcome.name, finishedRow(earlier, { ...outcome, checkpoint: join(outcome.folder, 'final') }));
   } else {
     const { previous: older, ...before } = earlier ?? {};
-    // A failure without a result of its own keeps the last one that had one.
+    // A failure without a result keeps the latest one that had a result.
     const previous = earlier?.step === undefined ? older : (before as ResultRow);
     rows.set(outcome.name, {
       ...told,

@@ -1,6 +1,6 @@
 /**
- * Plans a pipeline without running it: each model's faults, steps and memory. Tokenizers, configs and data are read;
- * weights are not.
+ * Plans a pipeline without running it: each model's faults, steps and memory. Reads tokenizers, configs and data, but
+ * not weights.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -55,7 +55,7 @@ async function planModel(
       if (!(error instanceof AttuneError)) throw error;
       const messages =
         error instanceof ConfigError ? error.faults.map((fault) => `${fault.path}: ${fault.message}`) : [error.message];
-      // a missing model is reported by its tokenizer and by its weights
+      // a missing model is reported once for its tokenizer and once for its weights
       for (const message of messages) if (!plan.faults.includes(message)) plan.faults.push(message);
       return undefined;
     }
@@ -88,11 +88,11 @@ function notesOn(model: PipelineModel): string[] {
   ];
 }
 
-/** The device that `gpu.device_ids` names; a machine without a GPU trains on its CPU. */
+/** The device named by `gpu.device_ids`. A machine without a GPU trains on its CPU. */
 export function pipelineDevice({ gpu }: PipelineConfig): string {
   const [id] = gpu.deviceIds;
   const count = cudaCount();
-  // Each of several ranks sees one GPU, which is its own.
+  // With several ranks, each sees only its own GPU.
   if (gpu.useDdp && count > 0) return 'cuda:0';
   if (id === undefined || count === 0) return 'cpu';
   if (id >= count)
@@ -100,7 +100,7 @@ export function pipelineDevice({ gpu }: PipelineConfig): string {
   return `cuda:${id}`;
 }
 
-/** As many ranks as a launch has; without one, as many as `gpu.use_ddp` starts. */
+/** As many ranks as the launcher started or, without one, as many as `gpu.use_ddp` starts. */
 function pipelineRanks({ gpu }: PipelineConfig): number {
   const launched = plannedRanks(process.env);
   return gpu.useDdp && launched === 1 ? Math.max(1, gpu.deviceIds.length) : launched;
@@ -111,7 +111,7 @@ export const nothingLeft =
 
 export type ModelStart = { kind: 'fresh' } | { kind: 'finished' } | { kind: 'resume'; step: number; from: string };
 
-/** Whether the pipeline now asks for more training than a finished run had. */
+/** Whether the pipeline asks for more training than a finished run had. */
 function asksForMore({ training }: PipelineConfig, folder: string): boolean {
   const had = readJson<{ epochs?: number; max_steps?: number }>(join(folder, 'config.json'));
   if (had === undefined) return false;
@@ -120,7 +120,7 @@ function asksForMore({ training }: PipelineConfig, folder: string): boolean {
   return stepsGrow || (!wasCut && training.maxSteps === undefined && training.numEpochs > (had.epochs ?? 0));
 }
 
-/** Whether a model starts afresh, is resumed or is finished; an existing run is never overwritten. */
+/** Whether a model starts fresh, is resumed or is finished. An existing run is never overwritten. */
 export function startOf(config: PipelineConfig, model: PipelineModel, resume = false): ModelStart {
   const folder = join(config.training.outputDir, model.name);
   const asked = config.finetuning.resumeFromCheckpoint;

@@ -1,4 +1,4 @@
-/** QLoRA as a user asks for it in a pipeline's YAML: the base in 4 or 8 bits, adapters trained, saved, loaded and resumed. */
+/** QLoRA from a pipeline's YAML: the base in 4 or 8 bits, adapters trained, saved, loaded and resumed. */
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -32,7 +32,7 @@ afterAll(() => {
   rmSync(folder, { recursive: true });
 });
 
-/** The file that a user would write; returns its path. */
+/** Writes a YAML file as a user would, and returns its path. */
 function yaml(output: string, quantType: string, lora = ''): string {
   const path = at(`${output}.yaml`);
   writeFileSync(
@@ -60,7 +60,7 @@ const adapter = (place: string) => readFileSync(join(place, 'adapter_model.safet
 
 it.each(['int8', 'int4'] as const)('%s: checkpoints hold adapters only and name the quantised base', async (type) => {
   const path = yaml(type, type);
-  // one model in 8 bits, both in 4: the next test compares with these
+  // one model in 8 bits, both in 4, which the next test compares with these
   const names = type === 'int8' ? ['qwen'] : ['qwen', 'gpt2'];
   const outcomes = await train(path, type === 'int8' ? { modelIndex: 0 } : {});
   expect(outcomes).toMatchObject(names.map((name) => ({ name, status: 'finished', step: 2 })));

@@ -22,7 +22,7 @@ const model = join(folder, 'model');
 beforeAll(() => tinyModel(model));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** Long responses are good ones. */
+/** Scores by length. */
 const length: RewardScorer = { name: 'length', score: async (items) => items.map(({ response }) => response.length) };
 const rows = Array.from({ length: 6 }, (_, i) => ({ prompt: `What is ${i} + 1?` }));
 const small = { model, device: 'cpu', prompts: 6, samples: 4, maxNewTokens: 6, batchPrompts: 4 };
@@ -48,7 +48,7 @@ describe('pairs', () => {
   });
 });
 
-/** A sampler that says what the test wants: texts by what the prompt's ids end with. */
+/** A sampler that answers with `say` of the prompt and the place in the group. */
 function speaking(tokenizer: Tokenizer, say: (asked: string, place: number) => string): RolloutSampler {
   return {
     async generate(requests) {
@@ -106,7 +106,7 @@ describe('graded solutions and labelled steps', () => {
       ...{ index: 0, messages: [{ role: 'user', content: 'q' }], text: 'q' },
       ...{ ids: Int32Array.from(tokenizer.encode('q')), answer: '7' },
     };
-    // After the first step one continuation in four is right, after the second none, and the whole is wrong.
+    // After the first step one continuation in four is right, after the second none, and the whole response is wrong.
     const solution = 'first\n\nsecond\nso 9';
     const sampler = speaking(tokenizer, (asked, place) => {
       if (asked === 'q') return solution;
@@ -196,7 +196,7 @@ describe('a build', () => {
   it('has the verifier judge a task', async () => {
     const output = join(folder, 'task.jsonl');
     const build = (more: object = {}) => buildPreferences({ ...small, task: 'chain_sum:1', output, ...more });
-    // An untrained model is never right: there is nothing to prefer, and nothing to write.
+    // An untrained model is never right, so there are no pairs to write.
     await expect(build()).rejects.toThrow(
       /^No pairs: none of 6 prompts gave different responses whose scores differ, so .*task\.jsonl was not written\. Sample more/,
     );

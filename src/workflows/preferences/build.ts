@@ -31,9 +31,9 @@ import { checkVerifiable, type RowContext, type RowMaker } from './rows.ts';
 import { type StepsSummary, stepRows } from './steps.ts';
 
 export interface BuildPreferencesOptions {
-  /** Prompts in memory, in place of a dataset's name. */
+  /** In-memory prompts instead of a dataset's name. */
   dataset?: DatasetSpec;
-  /** Scorers of your own, besides those of the config. */
+  /** Your own scorers, added to those of the config. */
   scorers?: readonly RewardScorer[];
   progress?: Progress;
   signal?: AbortSignal;
@@ -42,13 +42,13 @@ export interface BuildPreferencesOptions {
 type RowSummary = PairsSummary | GradedSummary | StepsSummary;
 
 interface WrittenFile {
-  /** The file; if the build was stopped, `….part` beside it with the rows made so far. */
+  /** The file. A stopped build leaves `….part` beside it with the rows made so far. */
   output: string;
   stopped: boolean;
   prompts: number;
 }
 
-/** The file that was written, and counts of what is in it, by kind. */
+/** The file written, with counts of its rows by kind. */
 export type BuiltPreferences<Kind extends RowKind = 'pairs'> = WrittenFile & Extract<RowSummary, { kind: Kind }>;
 
 /** The options of `buildPreferences`. */
@@ -57,7 +57,7 @@ export type BuildPreferencesInput<Kind extends RowKind = 'pairs'> = Omit<
   'kind'
 > & { kind?: Kind };
 
-/** Samples responses to prompts, has them judged and writes training data to a file. An error where no prompt gave a pair. */
+/** Samples and judges responses to prompts, and writes training data to a file. Throws if no prompt gives a pair. */
 export async function buildPreferences<Kind extends RowKind = 'pairs'>(
   given: BuildPreferencesInput<Kind>,
   options: BuildPreferencesOptions = {},
@@ -80,7 +80,7 @@ export async function buildPreferences<Kind extends RowKind = 'pairs'>(
 
 type Maker = RowMaker<RowSummary>;
 
-/** Opens the row maker. Rewards are opened, and prompts without a known answer refused, before the model is loaded. */
+/** Opens the row maker. Opens rewards, and refuses prompts without a known answer, before the model is loaded. */
 async function openRows(
   config: BuildPreferencesConfig,
   { device, prompts, extra }: { device: Device; prompts: PolicyPrompt[]; extra?: readonly RewardScorer[] },
@@ -107,8 +107,8 @@ async function choosePrompts(
 }
 
 /**
- * Written to a temporary file and renamed, so that a failed build leaves no incomplete file. A stopped build keeps its
- * rows in `….part`.
+ * Writes to a temporary file and renames it, so that a failed build leaves no incomplete file. A stopped build keeps
+ * its rows in `….part`.
  */
 async function writeRows(
   context: RowContext,
@@ -150,7 +150,7 @@ async function writeRows(
   return { output: kept, stopped, prompts: Math.min(done, prompts.length), ...maker.summary() };
 }
 
-/** An empty file would be no training data; one that is there stays. */
+/** The error for a build without pairs: an empty file is no training data. An existing file stays. */
 function noPairs({ output, minGap = 0 }: BuildPreferencesConfig, prompts: number): AttuneError {
   const gap = minGap > 0 ? `differ by more than --min-gap ${minGap}` : 'differ';
   const remedy = `Sample more of them (--samples) or more varied ones (--temperature), ${minGap > 0 ? 'lower --min-gap, ' : ''}or take prompts that are neither too easy nor too hard for the model.`;
@@ -159,7 +159,7 @@ function noPairs({ output, minGap = 0 }: BuildPreferencesConfig, prompts: number
   );
 }
 
-/** The rows of the prompts from `first` on. */
+/** The rows of the prompts from index `first` on. */
 async function rowsFrom(
   { config, prompts, sampler, tokenizer }: RowContext,
   maker: Maker,

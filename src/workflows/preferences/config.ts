@@ -1,4 +1,4 @@
-/** The options of `attune preferences build`; those of another kind are refused by name. */
+/** The options of `attune preferences build`. Options of another kind are refused by name. */
 import { z } from 'zod';
 import { UserError } from '../../errors.ts';
 import { field, inheritedRules, resolveConfig, withRules } from '../../runs/index.ts';
@@ -76,7 +76,7 @@ const options = policySchema
     overwrite: field(z.boolean().default(false), { description: 'replace an existing file', group }),
   });
 
-/** The prompts, rewards and sampling of a policy run that does not train. */
+/** The prompts, rewards and sampling of a policy run without training. */
 function asPolicy(config: z.output<typeof options>) {
   const shared = Object.entries(config).filter(([name, value]) => name in policySchema.shape && value !== undefined);
   return resolveConfig(policySchema, { flags: Object.fromEntries(shared) }).config;
@@ -102,7 +102,7 @@ export const buildPreferencesSchema = withRules(options, [
 /** The options of `buildPreferences`, with defaults filled in. */
 export type BuildPreferencesConfig = z.output<typeof buildPreferencesSchema>;
 
-/** Faults that concern several fields. `rowsGiven`: a program gave the prompts themselves. */
+/** Checks that involve several fields. `rowsGiven`: a program passed the prompts. */
 export function checkBuild(config: BuildPreferencesConfig, rowsGiven: boolean): void {
   checkPromptSource(config, rowsGiven);
   checkRewardModel(config);

@@ -15,7 +15,7 @@ export interface GradedSummary {
   kind: 'graded';
   solutions: number;
   right: number;
-  /** Prompts with both right and wrong solutions. */
+  /** Number of prompts with both right and wrong solutions. */
   mixed: number;
 }
 

@@ -18,12 +18,12 @@ export interface BuiltPair {
 export interface PairsSummary {
   kind: 'pairs';
   pairs: number;
-  /** Prompts without a pair, because all their responses had the same score. */
+  /** Number of prompts without a pair, because all their responses have the same score. */
   withoutPairs: number;
   meanScore: number;
   meanChosen: number;
   meanRejected: number;
-  /** Responses that the reward model could not read whole: their scores are those of their last tokens alone. */
+  /** Number of responses too long for the reward model, which scored only their last tokens. */
   truncated: number;
 }
 
@@ -71,7 +71,7 @@ export interface ScoredResponse {
   score: number;
 }
 
-/** Pairs of different texts whose scores differ by more than the gap, better one first. */
+/** Pairs of different texts whose scores differ by more than the gap, the better one first. */
 export function pairsOf<T extends ScoredResponse>(
   responses: readonly T[],
   { pairs = 'best-worst', minGap = 0 }: Pick<BuildPreferencesConfig, 'pairs' | 'minGap'>,

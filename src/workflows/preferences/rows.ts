@@ -1,4 +1,4 @@
-/** Makes rows of a file from a policy's responses. */
+/** Makes a file's rows from a policy's responses. */
 import { UserError } from '../../errors.ts';
 import type { PolicyPrompt } from '../../rollouts/prompts.ts';
 import type { Rollout, RolloutSampler, sampleRollouts } from '../../rollouts/rollout.ts';
@@ -12,9 +12,9 @@ export interface RowContext {
   tokenizer: Parameters<typeof sampleRollouts>[1];
 }
 
-/** A batch of prompts with their responses, `samples` of each, one prompt after another. */
+/** A batch of prompts with `samples` responses each, one prompt after another. */
 export interface RowBatch {
-  /** The place of the first prompt. */
+  /** The index of the first prompt. */
   first: number;
   prompts: readonly PolicyPrompt[];
   rollouts: readonly Rollout[];
@@ -22,7 +22,7 @@ export interface RowBatch {
 }
 
 export interface RowMaker<Summary> {
-  /** The rows of each prompt; each becomes a line of JSON. */
+  /** The rows of each prompt. Each row becomes a line of JSON. */
   rows(batch: RowBatch): Promise<object[][]>;
   summary(): Summary;
 }
@@ -33,13 +33,13 @@ export function asWritten(messages: readonly Message[]): string | readonly Messa
   return messages.length === 1 && only?.role === 'user' ? only.content : messages;
 }
 
-/** The responses to one prompt, each text once. */
+/** The distinct responses to one prompt. */
 export function distinctResponses({ rollouts }: RowBatch, place: number, samples: number): Rollout[] {
   const own = rollouts.slice(place * samples, (place + 1) * samples);
   return [...new Map(own.map((rollout) => [rollout.response, rollout])).values()];
 }
 
-/** Refuses prompts without a way to tell right from wrong. */
+/** Refuses prompts whose answers cannot be verified. */
 export function checkVerifiable(prompts: readonly PolicyPrompt[], kind: string): void {
   if (prompts.every(({ example, answer }) => example !== undefined || answer !== undefined)) return;
   throw new UserError(

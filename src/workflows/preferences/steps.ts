@@ -1,5 +1,5 @@
 /**
- * Rows of solutions with a label on each step, without human labels: the policy continues several times from the end of
+ * Rows of solutions with a label on each step, without human labels. The policy continues several times from the end of
  * every step, and the share of right continuations decides the label (Wang et al. 2024, "Math-Shepherd: Verify and
  * Reinforce LLMs Step-by-step without Human Annotations"). For `attune train reward --type process`.
  */
@@ -9,7 +9,7 @@ import { rewardItem, rolloutSeeds, sampleRollouts } from '../../rollouts/rollout
 import type { Message } from '../../text/index.ts';
 import { asWritten, distinctResponses, type RowBatch, type RowContext, type RowMaker } from './rows.ts';
 
-/** One row of the file; `share` is the share of continuations that were right. */
+/** One row of the file. `share` is the share of right continuations. */
 export interface StepsRow {
   prompt: string | readonly Message[];
   steps: { text: string; label: 1 | -1; share: number }[];
@@ -19,9 +19,9 @@ export interface StepsSummary {
   kind: 'steps';
   solutions: number;
   steps: number;
-  /** Steps from which the right answer was reached. */
+  /** Number of steps from which the right answer was reached. */
   rightSteps: number;
-  /** Solutions in which right steps are followed by wrong ones. */
+  /** Number of solutions in which right steps are followed by wrong ones. */
   mixed: number;
 }
 
@@ -30,7 +30,7 @@ interface Beginning {
   prompt: PolicyPrompt;
   step: string;
   text: string;
-  /** The whole response: nothing is left to continue. */
+  /** The whole response, with nothing left to continue. */
   isWhole: boolean;
 }
 
@@ -67,7 +67,7 @@ export function stepRows(context: RowContext): RowMaker<StepsSummary> {
   };
 }
 
-/** The beginnings of a response, one after each step; empty steps are skipped. */
+/** The beginnings of a response, one after each step. Empty steps are skipped. */
 export function beginningsOf(prompt: PolicyPrompt, response: string, separator: string): Beginning[] {
   const pieces = response.split(separator);
   const beginnings = pieces.map((step, i) => ({
@@ -82,7 +82,10 @@ export function beginningsOf(prompt: PolicyPrompt, response: string, separator: 
   return steps;
 }
 
-/** For each beginning the share of its continuations that reach the right answer; a whole response counts as one. */
+/**
+ * For each beginning, the share of its continuations that reach the right answer. A whole response counts as its only
+ * continuation.
+ */
 async function sharesOf(
   { config, sampler, tokenizer }: RowContext,
   { first, signal }: RowBatch,

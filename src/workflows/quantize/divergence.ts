@@ -13,10 +13,10 @@ export interface TokenDivergence {
   sameTop: number;
 }
 
-/** Most logits held at once, as a number of values. */
+/** The most logits in memory at once. */
 const CHUNK = 2 ** 24;
 
-/** The final hidden states of the rows that predict response tokens; `tokens` are the positions of those tokens. */
+/** The final hidden states that predict the response tokens. `tokens` are the positions of those tokens. */
 export function predictingRows(
   model: Model,
   responses: readonly PromptedResponse[],
@@ -38,7 +38,7 @@ export function predictingRows(
   };
 }
 
-/** Compares both models' hidden states of the same responses, at a temperature. */
+/** Compares both models' hidden states for the same responses, at a temperature. */
 export function divergences(
   [original, quantised]: readonly [Model, Model],
   [rows, others]: readonly [Tensor, Tensor],
@@ -83,8 +83,8 @@ export function divergences(
 }
 
 /**
- * A mean per token and its standard error. Tokens of one response are not independent, so the error is that of a ratio
- * of sums over responses.
+ * A mean per token and its standard error. Tokens of one response are not independent, so it is the error of a ratio of
+ * sums over responses.
  */
 export function meanPerToken(responses: readonly ArrayLike<number>[]): { mean: number; error: number } {
   const sums = responses.map((values) => Array.from(values).reduce((sum, value) => sum + value, 0));

@@ -10,7 +10,7 @@ import type { Tokenizer } from '../../text/index.ts';
 
 export const RESULTS = 'evaluation_results.json';
 
-/** `C/quantized_int4` of a folder C, `./quantized_models/NAME_int4` of a hub model, or the folder asked for. */
+/** `C/quantized_int4` for a folder C, `./quantized_models/NAME_int4` for a hub model, or the requested folder. */
 export function outputFolder(source: string, type: QuantType, asked?: string): string {
   const local = existsSync(source);
   const folder = resolve(
@@ -38,13 +38,13 @@ export interface QuantisedOutput {
   report: string;
   charts: Chart[];
   title: string;
-  /** null: only the measurements are written. */
+  /** null: writes only the measurements. */
   model: { model: Model; tokenizer: Tokenizer } | null;
 }
 
 /**
- * Written to a temporary folder and renamed, so that the folder is complete or absent. One of an earlier run is
- * replaced; where only measurements are written, a model that it holds stays.
+ * Writes to a temporary folder and renames it, so that the folder is complete or absent. An earlier run's folder is
+ * replaced. If only measurements are written, a model in it stays.
  */
 export async function writeOutput(folder: string, output: QuantisedOutput): Promise<void> {
   const partial = join(dirname(folder), `.${basename(folder)}.${process.pid}`);

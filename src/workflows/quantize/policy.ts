@@ -124,7 +124,7 @@ async function promptsOf(
 const pick = (record: Record<string, unknown>, names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [name, record[name]]));
 
-/** One response of the original to each prompt; prompts with an empty response are left out. */
+/** One response of the original to each prompt. Prompts with an empty response are left out. */
 async function sampleResponses(
   { maxNewTokens, temperature, seed }: QuantizePolicyConfig,
   model: Model,
@@ -208,7 +208,7 @@ function klEvaluation(responses: readonly TokenDivergence[]): KlEvaluation {
   };
 }
 
-/** Tokens per second of a few responses, without stop tokens so that both models write equally many. */
+/** Tokens per second over a few responses, without stop tokens so that both models write equally many. */
 async function writingSpeed(
   { maxNewTokens, temperature, seed }: QuantizePolicyConfig,
   model: Model,

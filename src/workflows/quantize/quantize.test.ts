@@ -54,7 +54,7 @@ describe('quantize reward', () => {
     for (const file of ['quantization.png', 'quantization_report.txt', 'tokenizer.json', 'model.safetensors'])
       expect(existsSync(join(folder, file)), file).toBe(true);
 
-    // The saved folder is a reward model, and its scores equal those of the original quantised on loading.
+    // The saved folder is a reward model, and its scores equal those of the original when quantised on loading.
     const items = [{ prompt: 'What is 2 + 2?', response: 'It is 4.' }];
     using saved = await loadRewardModel(folder);
     using again = await loadRewardModel(checkpoint, { quantType: 'int8' });
@@ -122,7 +122,7 @@ describe('quantize policy', () => {
     expect(kl.kl_exact).toBeGreaterThan(0);
     expect(kl.kl_exact).toBeLessThan(0.1);
     expect(kl.kl_standard_error).toBeGreaterThan(0);
-    // both estimate one number
+    // both estimate the same number
     expect(Math.abs(kl.kl_divergence - kl.kl_exact)).toBeLessThan(4 * kl.kl_standard_error + 1e-3);
     expect(report).toContain('KL(original‖int4)');
     expect(results.comparison.size_reduction_pct).toBeGreaterThan(75);

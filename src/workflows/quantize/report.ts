@@ -112,7 +112,7 @@ export function policyCharts(results: QuantizePolicyResults, tokens: readonly To
   ];
 }
 
-/** The blocks' errors in the order of the model. Where there are many blocks, only those with the largest errors. */
+/** The blocks' errors in model order. With many blocks, only the largest errors. */
 function layerChart(layers: readonly LayerLoss[]): Chart {
   const shown = worstLayers(layers, 16).sort((a, b) => a.layer - b.layer);
   return bars({

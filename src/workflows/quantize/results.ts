@@ -1,5 +1,5 @@
 /**
- * The results of `attune quantize`, as in evaluation_results.json. There the quantised model's part is named
+ * The results of `attune quantize`, as in evaluation_results.json. There, the quantised model's part is named
  * `quantized_int8` or `quantized_int4`.
  */
 import type { QuantType } from '../../models/index.ts';
@@ -26,7 +26,7 @@ export interface RewardMeasurement extends Size {
   examples_per_second: number;
 }
 
-/** What `quantizeReward` measured. */
+/** The measurements of `quantizeReward`. */
 export interface QuantizeRewardResults {
   model: string;
   type: RewardType;
@@ -55,17 +55,17 @@ export function namedByType(results: QuantizeRewardResults | QuantizePolicyResul
   );
 }
 
-/** The scores of one response by both models. */
+/** Both models' scores of one response. */
 export interface ScorePair {
   original: number;
   quantised: number;
 }
 
 export interface PolicyMeasurement extends Size {
-  /** Time for the same texts. */
+  /** Seconds for the same texts. */
   eval_seconds: number;
   eval_tokens_per_second: number;
-  /** In responses to the same prompts. */
+  /** Tokens per second in responses to the same prompts. */
   generated_tokens_per_second: number;
 }
 
@@ -73,7 +73,7 @@ export interface KlEvaluation {
   /** Mean of log p − log q per token that the original wrote: `mean_original_logprob` − `mean_quantized_logprob`. */
   kl_divergence: number;
   kl_standard_error: number;
-  /** The same expectation with the sum over the whole vocabulary at each position, which has less variance. */
+  /** The same expectation, summed over the whole vocabulary at each position, which has less variance. */
   kl_exact: number;
   kl_exact_standard_error: number;
   mean_original_logprob: number;
@@ -84,7 +84,7 @@ export interface KlEvaluation {
   num_completions: number;
 }
 
-/** What `quantizePolicy` measured. */
+/** The measurements of `quantizePolicy`. */
 export interface QuantizePolicyResults {
   model: string;
   quant_type: QuantType;

@@ -1,4 +1,4 @@
-/** Size and time, as both commands measure them. */
+/** Size and time measurements of both commands. */
 import type { Model } from '../../models/index.ts';
 import { dtypeBytes } from '../../tensor/index.ts';
 
@@ -9,7 +9,7 @@ export function sizeOf({ decoder, head }: Model): { size_bytes: number; size_mb:
   return { size_bytes: bytes, size_mb: bytes / 2 ** 20 };
 }
 
-/** A function that gives the seconds since this call. */
+/** Returns a function that gives the seconds elapsed. */
 export function stopwatch(): () => number {
   const started = performance.now();
   return () => (performance.now() - started) / 1000;

@@ -1,5 +1,5 @@
 /**
- * A copy of a model with its blocks' matrices quantised. Embeddings, norms, biases and heads are shared, so that both
+ * A copy of a model whose blocks' matrices are quantised. Embeddings, norms, biases and heads are shared, so that both
  * together need little more memory than the original.
  */
 import { UserError } from '../../errors.ts';
@@ -13,11 +13,11 @@ import { noGrad, scope } from '../../tensor/index.ts';
 
 export interface QuantisedTwin {
   quantised: Model;
-  /** Frees the quantised matrices; the rest belongs to the original. */
+  /** Frees the quantised matrices. The rest belongs to the original. */
   [Symbol.dispose](): void;
 }
 
-/** Adapters are merged into the original first, so that the effective weights are quantised. */
+/** Adapters are first merged into the original, so that the effective weights are quantised. */
 export function quantisedTwin(original: Model, type: QuantType, progress?: Progress): QuantisedTwin {
   const { decoder } = original;
   if (original.adapters !== null) {
