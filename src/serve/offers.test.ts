@@ -190,7 +190,7 @@ describe('/v1/score', () => {
   });
 
   it('a reward model does not chat', async () => {
-    await expect(ask('judge', 0)).rejects.toThrow(/not served here/);
+    await expect(ask('judge', 0)).rejects.toThrow(/"judge" is a reward model: .*score/);
     using other = new Registry();
     await expect(other.add('judge', at('judge'))).rejects.toThrow(/--reward-model/);
     {
