@@ -23,7 +23,7 @@ export interface Instruction {
   settings: Settings;
 }
 
-/** The names of the instructions that attune can check. */
+/** The names of the instructions that can be checked. */
 export const instructionNames: readonly string[] = Object.keys(checks);
 
 /** Whether code can check this instruction. Languages are checked only if they have a script of their own. */
