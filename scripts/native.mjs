@@ -234,14 +234,23 @@ function canLoad(path) {
 /** Compilers at work: one that fails ends the others. */
 const running = new Set();
 
-/** Ends a compiler with the programs that it calls, which do the work and would go on without it. */
+/** Ends a compiler and the programs that it has called, which do the work and would go on without it. */
 function end(pid) {
+  const called = calledBy(pid);
   try {
-    const called = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').match(/\d+/g) ?? [];
     process.kill(pid);
-    for (const each of called) end(Number(each));
   } catch {
     // It has ended already.
+  }
+  for (const each of called) end(each);
+}
+
+/** The processes that this one has started; none where the system does not tell. */
+function calledBy(pid) {
+  try {
+    return (readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').match(/\d+/g) ?? []).map(Number);
+  } catch {
+    return [];
   }
 }
 
