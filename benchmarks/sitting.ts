@@ -7,7 +7,7 @@
  * and one long sequence; `peers`: plain transformers on the same shapes, then its compiled decoding with a static cache, in one process that is
  * started with the part before it: on a lent machine Python may take more than a minute until it has imported everything.
  */
-import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { appendFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -58,24 +58,47 @@ function partsOn(device: string, repeats: string): Record<string, string[]> {
   };
 }
 
-/** A process that ends with this one, and its children with it. */
-function started(program: string, args: string[], stdio: StdioOptions): ChildProcess {
-  const child = spawn(program, args, { stdio, detached: true });
-  const end = () => kill(child);
-  process.once('exit', end);
-  child.once('close', () => process.off('exit', end));
-  return child;
+interface Running {
+  child: ChildProcess;
+  /** Whether it came to its end by itself. */
+  ended: Promise<boolean>;
 }
 
-const ours = (args: string[]): ChildProcess =>
+/** A process that ends with this one, and its children with it; its lines of JSON are handed over as they come. */
+function started(program: string, args: string[], stdin: 'ignore' | 'pipe', each: (line: object) => void): Running {
+  const child = spawn(program, args, { stdio: [stdin, 'pipe', 'inherit'], detached: true });
+  const end = () => kill(child);
+  process.once('exit', end);
+  const ended = new Promise<boolean>((resolve) => {
+    child.once('error', () => resolve(false)); // there is no such program
+    child.once('close', (code) => resolve(code === 0));
+  }).finally(() => process.off('exit', end));
+  child.stdin?.on('error', () => {}); // it has ended, which `ended` says
+  if (child.stdout)
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      if (line.startsWith('{"benchmark"') || line.startsWith('{"case"')) each(JSON.parse(line));
+    });
+  return { child, ended };
+}
+
+/** Waits for so long at most; whether it came to its end. */
+async function finished({ child, ended }: Running, milliseconds: number): Promise<boolean> {
+  const timer = setTimeout(() => kill(child), milliseconds);
+  const isWhole = await ended;
+  clearTimeout(timer);
+  return isWhole;
+}
+
+const ours = (args: string[], each: (line: object) => void): Running =>
   started(
     process.execPath,
     [join(import.meta.dirname, `run${import.meta.filename.slice(-3)}`), ...args],
-    ['ignore', 'pipe', 'inherit'],
+    'ignore',
+    each,
   );
 
 /** Python, which imports what it needs and then waits for a line. */
-function peers(cuda: boolean): ChildProcess {
+function peers(cuda: boolean, each: (line: object) => void): Running {
   const script = join(import.meta.dirname, 'models_peer.py');
   const work = [
     '--cases',
@@ -85,28 +108,13 @@ function peers(cuda: boolean): ChildProcess {
   ];
   const lengths = ['--lengths', (cuda ? GPU_LENGTHS : CPU_LENGTHS).join(',')];
   const on = cuda ? ['--device', 'cuda', '--repeats', '1'] : ['--threads', String(threads())];
-  return started(python, [script, '--wait', ...work, ...lengths, ...on], ['pipe', 'pipe', 'inherit']);
+  return started(python, [script, '--wait', ...work, ...lengths, ...on], 'pipe', each);
 }
 
 function kill({ pid }: ChildProcess): void {
   try {
     if (pid !== undefined) process.kill(-pid, 'SIGKILL');
   } catch {} // it has ended
-}
-
-/** Hands over a process's lines of JSON for so long at most; whether it came to its end. */
-async function linesOf(child: ChildProcess, milliseconds: number, each: (line: object) => void): Promise<boolean> {
-  const timer = setTimeout(() => kill(child), milliseconds);
-  const ended = new Promise<boolean>((resolve) => {
-    child.once('error', () => resolve(false));
-    child.once('close', (code) => resolve(code === 0));
-  });
-  if (child.stdout)
-    for await (const line of createInterface({ input: child.stdout }))
-      if (line.startsWith('{"benchmark"') || line.startsWith('{"case"')) each(JSON.parse(line));
-  const isWhole = await ended;
-  clearTimeout(timer);
-  return isWhole;
 }
 
 /** A row for each case: its figure, that with the 8-bit cache, the memory, and the peers'. */
@@ -169,16 +177,15 @@ export async function run(args: string[]): Promise<void> {
     const part = name.endsWith('_strong') ? COMPILED : PEERS;
     add({ part, name: peerCases(cuda)[name] ?? name, tokensPerSecond: tokens_per_s, ...memory });
   };
-  let python: ChildProcess | null = null;
+  let beside: Running | null = null;
   for (const [i, part] of parts.entries()) {
     const begun = performance.now();
-    if (part === PEERS || parts[i + 1] === PEERS) python ??= peers(cuda);
-    let isWhole = false;
-    if (part === PEERS) {
-      python?.stdin?.end('\n');
-      isWhole = python !== null && (await linesOf(python, end - begun, (line) => addPeer(line as PeerReading)));
-    } else if (end > begun)
-      isWhole = await linesOf(ours(all[part] as string[]), end - begun, (line) => add({ ...(line as Reading), part }));
+    if (part === PEERS || parts[i + 1] === PEERS) beside ??= peers(cuda, (line) => addPeer(line as PeerReading));
+    let running = beside;
+    if (part !== PEERS)
+      running = end > begun ? ours(all[part] as string[], (line) => add({ ...(line as Reading), part })) : null;
+    else beside?.child.stdin?.end('\n');
+    const isWhole = running !== null && (await finished(running, Math.max(0, end - begun)));
     if (!isWhole) missing.push(part);
     console.log(`${part}: ${((performance.now() - begun) / 1000).toFixed(0)} s`);
   }
