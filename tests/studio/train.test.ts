@@ -248,6 +248,24 @@ describe('a training', () => {
     await other.studio.close();
   }, 900_000);
 
+  it('is found even if it begins and ends between two readings of the list of runs', async () => {
+    const info = `{ id: 'brief', name: 'brief', kind: 'policy', created: new Date().toISOString(), status: 'finished',
+      process: { host: require('node:os').hostname(), pid: process.pid } }`;
+    const script = join(root, 'brief.cjs');
+    writeFileSync(
+      script,
+      `const fs = require('node:fs'); const folder = ${JSON.stringify(join(root, 'grpo', 'brief'))};
+       fs.mkdirSync(folder, { recursive: true }); fs.writeFileSync(folder + '/run.json', JSON.stringify(${info}));`,
+    );
+    const above = { ...whatTrainingOffers(), launcher: { file: process.execPath, args: [script] } };
+    const other = await openStudio({ root, above, modelFolders: [join(repository, 'models')] });
+    await other.get('/api/runs');
+    const { json } = await other.post('/api/train/policy/start', { values: { ...small, runName: 'brief' } });
+    const { runId } = json as StartAnswer;
+    expect((await other.get(`/api/runs/${runId}`)).json).toMatchObject({ name: 'brief', state: 'finished' });
+    await other.studio.close();
+  });
+
   it('is not started with faults, and says why a process failed', async () => {
     const { status, json } = await client.post('/api/train/policy/start', { values: { ...small, lr: -1 } });
     expect([status, json.error.faults[0].field]).toEqual([400, 'lr']);

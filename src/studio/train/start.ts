@@ -46,12 +46,16 @@ export async function startTraining(
       await sleep(pollMs, undefined, { ref: false });
     }
     for (const line of lines.next()) handle.line(line);
-    if (handle.job.runId === undefined) findRun(parts.catalogue, child.pid, handle);
+    if (handle.job.runId === undefined) {
+      // A short run may have begun and ended since the list was last read.
+      parts.catalogue.changed();
+      findRun(parts.catalogue, child.pid, handle);
+    }
     if (ended === 0) handle.end('done');
     else if (wasAsked(ended)) handle.end('cancelled');
     else handle.end('failed', { error: lastWords(handle.job.lines) });
   };
-  void watch();
+  watch().catch((failure) => handle.end('failed', { error: (failure as Error).message }));
   const end = performance.now() + patienceMs;
   while (handle.job.runId === undefined && handle.job.state === 'running' && performance.now() < end)
     await sleep(pollMs / 2);
