@@ -10,7 +10,9 @@ import { addLora, initModel, type Model, packSequences, Sampler } from '../index
 import { ExactCopies } from '../weights/exact-copies.ts';
 import { KvCache } from './cache/cache.ts';
 import { DecodePlan } from './plan.ts';
+import { ruleTensors } from './sampling.ts';
 import { filled, SHAPE } from './small-model.test-support.ts';
+import { Stepper } from './stepper.ts';
 
 const odd = { hidden_size: 25, intermediate_size: 37, vocab_size: 43 };
 const shapes = {
@@ -348,6 +350,28 @@ describe('a plan with copies', () => {
     const plan = DecodePlan.of(model.decoder, cache, { exact: () => halves }) as DecodePlan;
     for (let count = 1; count <= rows; count++) expect(firstLogits(plan, count)).toEqual(firstLogits(plain, count));
     for (const each of [plan, plain, cache, halves]) each.dispose();
+  });
+
+  it('is made after so many steps, however many of them were one call', () => {
+    using model = exact(shapes.qwen3);
+    const cache = cacheOf(model);
+    const asked: number[] = [];
+    let taken = 0;
+    const exactCopies = () => {
+      asked.push(taken);
+      return null;
+    };
+    const stepper = new Stepper(model.decoder, cache, () => ({ exact: exactCopies }));
+    const slots = tensor(BigInt64Array.of(0n));
+    const rule = ruleTensors([{ temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 }], [1], 'cpu');
+    const call = (steps: number) => {
+      scope(() => stepper.nextHeld({ rule, slots }, [5], [0], { steps, stops: [], milliseconds: 1e9 }));
+      taken += steps;
+    };
+    for (const steps of [14, 2, 3]) call(steps);
+    expect(asked).toEqual([16]);
+    stepper.dispose();
+    cache.dispose();
   });
 
   it('gains by them where rows are few', () => {

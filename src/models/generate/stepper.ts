@@ -15,13 +15,13 @@ import { type Drawn, type DrawnTensors, type RuleTensors, ruleTensors, sampleNex
  * Steps of few rows after which copies in fewer bits are made. Making those in 12 and 16 bits costs what some 8 to 30
  * steps of one row gain, making those in 28 bits what 20 to 200 gain.
  */
-const CALLS_BEFORE_COPIES = 16;
+const STEPS_BEFORE_COPIES = 16;
 
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #held: HeldPlan;
-  #callsOfFew = 0;
+  #stepsOfFew = 0;
   #hasCopies = false;
 
   /** `copies`: those for the decoder's present arrangement. */
@@ -30,7 +30,7 @@ export class Stepper {
     this.#cache = cache;
     this.#held = new HeldPlan(decoder, cache, () => {
       const { exact, ...others } = copies();
-      this.#hasCopies = this.#callsOfFew > CALLS_BEFORE_COPIES;
+      this.#hasCopies = this.#stepsOfFew >= STEPS_BEFORE_COPIES;
       return this.#hasCopies && exact ? { ...others, exact } : others;
     });
   }
@@ -44,8 +44,11 @@ export class Stepper {
 
   /** The same on the host for rows held on the CPU, and for several steps; null if it cannot be done in one call. */
   nextHeld(rows: HeldRows, ids: readonly number[], positions: readonly number[], limits: StepLimits): Drawn | null {
-    if (this.#decoder.device !== 'cpu') return null;
-    return this.#planFor(ids.length)?.stepLists(ids, positions, rows.slots, rows.rule, limits) ?? null;
+    const plan = this.#decoder.device === 'cpu' ? this.#planFor(ids.length) : null;
+    if (plan === null) return null;
+    const drawn = plan.stepLists(ids, positions, rows.slots, rows.rule, limits);
+    if (this.#lacksCopies(plan, ids.length)) this.#stepsOfFew += drawn.ids.length / ids.length - 1; // the first is counted
+    return drawn;
   }
 
   /** The logits of each row's next token, for rows whose logits are changed before the draw. */
@@ -53,12 +56,18 @@ export class Stepper {
     return this.#planFor(rows.ids.size(0))?.logits(rows) ?? generalLogits(this.#decoder, this.#cache, rows);
   }
 
-  /** The plan for this many rows, or null for the general path. */
+  /** The plan for the next step of this many rows, or null for the general path. */
   #planFor(rows: number): DecodePlan | null {
-    if (this.#held.plan?.gainsByCopies(rows) && !this.#hasCopies && ++this.#callsOfFew > CALLS_BEFORE_COPIES)
-      this.#held.dispose(); // it is made again, with them
     const { plan } = this.#held;
-    return plan?.takes(rows) ? plan : null;
+    if (plan === null || !plan.takes(rows)) return null;
+    if (!this.#lacksCopies(plan, rows)) return plan;
+    if (this.#stepsOfFew++ < STEPS_BEFORE_COPIES) return plan;
+    this.#held.dispose();
+    return this.#held.plan; // made again, with them
+  }
+
+  #lacksCopies(plan: DecodePlan, rows: number): boolean {
+    return !this.#hasCopies && plan.gainsByCopies(rows);
   }
 
   dispose(): void {
