@@ -1,4 +1,4 @@
-// Products by copies in fewer bits (short.h): a strip of columns is read once for up to sixteen rows, a sum for each in registers.
+// Products by copies in fewer bits (short.h): a strip of columns is read once for up to sixteen rows, a sum in f32 for each in registers.
 #include <algorithm>
 #include <memory>
 
@@ -46,10 +46,11 @@ void addApart(Reader& reader, const float* x, Weights (&sums)[ROWS]) {
   reader.place++;
 }
 
-template <typename Short>
+/** T: the dtype of x and y. */
+template <typename Short, typename T>
 class Product {
  public:
-  explicit Product(const SkinnyProduct<float, ShortWord>& p)
+  explicit Product(const SkinnyProduct<T, ShortWord>& p)
       : p_(p), words_(&p.w->bits), at_(p.n, p.k, Short::kBits, *words_), x_(packed(p)) {}
 
   void operator()() const {
@@ -60,13 +61,15 @@ class Product {
   }
 
  private:
-  const SkinnyProduct<float, ShortWord>& p_;
+  static constexpr bool kIsFloat = std::is_same_v<T, float>;
+
+  const SkinnyProduct<T, ShortWord>& p_;
   const uint32_t* words_;
   ShortLayout at_;
-  std::unique_ptr<float[]> x_;  // of each group of rows [chunks][rows][kChunk]; null for one row, which lies so
+  std::unique_ptr<float[]> x_;  // of each group of rows [chunks][rows][kChunk]; null for one row of f32, which lies so
 
-  static std::unique_ptr<float[]> packed(const SkinnyProduct<float, ShortWord>& p) {
-    if (p.m == 1) return nullptr;
+  static std::unique_ptr<float[]> packed(const SkinnyProduct<T, ShortWord>& p) {
+    if (kIsFloat && p.m == 1) return nullptr;
     std::unique_ptr<float[]> to(new float[p.m * p.k]);
     for (int64_t row = 0; row < p.m; row += kRows) {
       const int64_t rows = std::min<int64_t>(kRows, p.m - row);
@@ -92,7 +95,7 @@ class Product {
       readers[s] = readerOf(strip + s);
       for (Weights& sum : sums[s]) sum = noWeights();
     }
-    const float* x = x_ == nullptr ? p_.x : x_.get() + row * p_.k;
+    const float* x = groupOf(row);
     for (int64_t chunk = 0;; chunk++, x += ROWS * kChunk) {
       int64_t stop = *readers[0].place;
       if (STRIPS == 2) stop = std::min<int64_t>(stop, *readers[STRIPS - 1].place);
@@ -104,12 +107,35 @@ class Product {
         *readers[s].place == chunk ? addApart<Short, ROWS>(readers[s], x, sums[s]) : addChunk<Short, ROWS>(readers[s], x, sums[s]);
     }
     for (int s = 0; s < STRIPS; s++)
-      for (int r = 0; r < ROWS; r++) {
-        const int64_t column = (strip + s) * kStrip;
-        const Weights out = p_.bias == nullptr ? sums[s][r] : added(sums[s][r], loadWeights(p_.bias + column));
-        float* to = p_.y + (row + r) * p_.n + column;
-        storeWeights(to, p_.add ? added(loadWeights(to), out) : out);
-      }
+      for (int r = 0; r < ROWS; r++) finish(sums[s][r], row + r, (strip + s) * kStrip);
+  }
+
+  const float* groupOf(int64_t row) const {
+    if constexpr (kIsFloat)
+      if (x_ == nullptr) return p_.x;
+    return x_.get() + row * p_.k;
+  }
+
+  // Adds the bias and what is to be added to.
+  void finish(const Weights& sum, int64_t row, int64_t column) const {
+    if constexpr (kIsFloat) {
+      const Weights out = p_.bias == nullptr ? sum : added(sum, loadWeights(p_.bias + column));
+      float* to = p_.y + row * p_.n + column;
+      storeWeights(to, p_.add ? added(loadWeights(to), out) : out);
+    } else {
+      float sums[kStrip];
+      storeWeights(sums, sum);
+      finishRounded(sums, kStrip, row, column);
+    }
+  }
+
+  // The same in bf16: rounded once the bias is added and, if y is added to, once more.
+  void finishRounded(const float* sums, int64_t columns, int64_t row, int64_t column) const {
+    T* y = p_.y + row * p_.n + column;
+    for (int64_t c = 0; c < columns; c++) {
+      const T out(p_.bias == nullptr ? sums[c] : sums[c] + static_cast<float>(p_.bias[column + c]));
+      y[c] = p_.add ? T(static_cast<float>(y[c]) + static_cast<float>(out)) : out;
+    }
   }
 
   // A block's strips for so many rows.
@@ -129,30 +155,39 @@ class Product {
   void rest() const {
     const int64_t count = p_.n % kBlock, column = p_.n - count;
     if (count == 0) return;
-    const std::unique_ptr<float[]> x(new float[kGroup * p_.k]);
-    const SkinnyProduct<float> part{p_.x,
-                                    reinterpret_cast<const float*>(words_ + at_.rest),
-                                    p_.bias == nullptr ? nullptr : p_.bias + column,
-                                    p_.y + column,
-                                    p_.m,
-                                    p_.k,
-                                    p_.n,
-                                    p_.add};
-    for (int64_t row = 0; row < p_.m; row += kGroup) {
-      const int64_t rows = std::min(kGroup, p_.m - row);
-      pack(p_.x + row * p_.k, rows, p_.k, x.get());
+    const auto* w = reinterpret_cast<const float*>(words_ + at_.rest);
+    if constexpr (kIsFloat) {
+      restOf({p_.x, w, p_.bias == nullptr ? nullptr : p_.bias + column, p_.y + column, p_.m, p_.k, p_.n, p_.add}, count);
+    } else {
+      const std::unique_ptr<float[]> x(new float[p_.m * p_.k]), sums(new float[p_.m * count]);
+      std::copy_n(p_.x, p_.m * p_.k, x.get());
+      restOf({x.get(), w, nullptr, sums.get(), p_.m, p_.k, count}, count);
+      for (int64_t row = 0; row < p_.m; row++) finishRounded(sums.get() + row * count, count, row, column);
+    }
+  }
+
+  static void restOf(const SkinnyProduct<float>& part, int64_t count) {
+    const std::unique_ptr<float[]> x(new float[kGroup * part.k]);
+    for (int64_t row = 0; row < part.m; row += kGroup) {
+      const int64_t rows = std::min(kGroup, part.m - row);
+      pack(part.x + row * part.k, rows, part.k, x.get());
       columns<Floats>(vectorsOf(rows), part, {x.get(), row, rows}, 0, count, 0);
     }
   }
 };
 
+template <typename T>
+void productOf(const SkinnyProduct<T, ShortWord>& p) {
+  p.w[1].bits == Short12::kBits ? Product<Short12, T>(p)() : Product<Short28, T>(p)();
+}
+
 }  // namespace
 
-void skinnyProduct(const SkinnyProduct<float, ShortWord>& p) {
-  p.w[1].bits == Short12::kBits ? Product<Short12>(p)() : Product<Short28>(p)();
-}
+void skinnyProduct(const SkinnyProduct<float, ShortWord>& p) { productOf(p); }
+void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>& p) { productOf(p); }
 #else
 void skinnyProduct(const SkinnyProduct<float, ShortWord>&) {}
+void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>&) {}
 #endif
 
 }  // namespace attune

@@ -1,7 +1,9 @@
-// Copies of an f32 matrix in fewer bits, with nothing lost, for products of few rows: those take as long as their weights take to be read. A weight
-// takes 12 bits where all numbers are bf16 ones, and 28 otherwise: the exponents of neighbouring weights are mostly among sixteen in a row, so that
-// four bits say which one (chunk.h). The copy is in the order in which a product reads it, and a product of more rows gains by that.
+// Copies of a matrix of f32 or bf16 in fewer bits, with nothing lost, for products of few rows: those take as long as their weights take to be read. A
+// weight takes 12 bits where all numbers are bf16 ones, and 28 otherwise: the exponents of neighbouring weights are mostly among sixteen in a row, so
+// that four bits say which one (chunk.h). The copy is in the order in which a product reads it, and a product of more rows gains by that.
 #pragma once
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <functional>
 
@@ -26,21 +28,26 @@ constexpr int64_t kShortRows = 24;
 constexpr int64_t kShortRows = 4;
 #endif
 
-inline bool gainsByShort([[maybe_unused]] int64_t m, [[maybe_unused]] int64_t k) {
-#ifdef ATTUNE_SHORT_WEIGHTS
-  return m <= kShortRows && k % 8 == 0;
-#else
+/** Whether a product reads the copy of a matrix of this dtype, which is x's too. */
+inline bool gainsByShort([[maybe_unused]] c10::ScalarType dtype, [[maybe_unused]] int64_t m, [[maybe_unused]] int64_t k) {
+#if !defined(ATTUNE_SHORT_WEIGHTS)
   return false;
+#elif defined(__AVX512BF16__)
+  return dtype == c10::kFloat && m <= kShortRows && k % 8 == 0;  // its instructions for bf16 add in pairs (skinny/bf16.cc)
+#else
+  return (dtype == c10::kFloat || dtype == c10::kBFloat16) && m <= kShortRows && k % 8 == 0;
 #endif
 }
 
 /** Writes w[n, k] to the words that `memory` gives, and returns how many there are; 0 where too many exponents are far from the others. */
-int64_t shorten(const float* w, int64_t n, int64_t k, const std::function<uint32_t*(int64_t words)>& memory);
+template <typename T>
+int64_t shorten(const T* w, int64_t n, int64_t k, const std::function<uint32_t*(int64_t words)>& memory);
 
 /** Whether so many words can be those of such a matrix. */
 bool shortFits(const uint32_t* words, int64_t count, int64_t n, int64_t k);
 
-/** The bits that the same weights in f32 give, for any number of rows. */
+/** The bits that the same weights give in the dtype of x, for any number of rows; in bf16 as products without its instructions (gainsByShort). */
 void skinnyProduct(const SkinnyProduct<float, ShortWord>& product);
+void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>& product);
 
 }  // namespace attune

@@ -63,14 +63,25 @@ struct Survey {
   int64_t entries() const { return apart + static_cast<int64_t>(bases.size()); }
 };
 
-void look(const float* w, int64_t k, int64_t strips, int64_t chunks, int64_t most, Survey& survey) {
+/** `count` weights as f32, where they are or in this thread's room. */
+const float* widened(const float* w, int64_t) { return w; }
+const float* widened(const c10::BFloat16* w, int64_t count) {
+  static thread_local std::vector<float> room;
+  room.resize(std::max<size_t>(room.size(), count));
+  std::copy_n(w, count, room.begin());
+  return room.data();
+}
+
+template <typename T>
+void look(const T* w, int64_t k, int64_t strips, int64_t chunks, int64_t most, Survey& survey) {
   survey.bases.resize(strips);
   survey.places.resize(strips);
   deal(strips, leastTasks(kStrip * k), [&](int64_t begin, int64_t end) {
     std::vector<Range> ranges(chunks);
     for (int64_t strip = begin; strip < end && survey.apart.load(std::memory_order_relaxed) <= most; strip++) {
       __m256i used = _mm256_setzero_si256();
-      for (int64_t chunk = 0; chunk < chunks; chunk++) ranges[chunk] = rangeOf(w + strip * kStrip * k + chunk * kChunk, k, used);
+      const float* own = widened(w + strip * kStrip * k, kStrip * k);
+      for (int64_t chunk = 0; chunk < chunks; chunk++) ranges[chunk] = rangeOf(own + chunk * kChunk, k, used);
       if (!_mm256_testz_si256(used, _mm256_set1_epi32(0xFFFF))) survey.areHalves.store(false, std::memory_order_relaxed);
       const int base = baseOf(ranges);
       survey.bases[strip] = static_cast<uint32_t>(base);
@@ -102,7 +113,8 @@ void packStrip(const float* w, int64_t k, uint32_t base, const uint32_t* place, 
 
 }  // namespace
 
-int64_t shorten(const float* w, int64_t n, int64_t k, const std::function<uint32_t*(int64_t words)>& memory) {
+template <typename T>
+int64_t shorten(const T* w, int64_t n, int64_t k, const std::function<uint32_t*(int64_t words)>& memory) {
   if (!ShortLayout::takes(n, k)) return 0;
   const int64_t strips = n / kBlock * (kBlock / kStrip), chunks = k / kChunk, mostApart = strips * chunks / kMostApart;
   Survey survey;
@@ -126,11 +138,10 @@ int64_t shorten(const float* w, int64_t n, int64_t k, const std::function<uint32
       uint32_t* to = words + at.packed + strip * chunks * at.chunkWords;
       uint32_t* apart = words + at.apart + (words[at.firsts + strip] - strip) * kStrip * kChunk;
       const auto pack = areHalves ? packStrip<Short12> : packStrip<Short28>;
-      pack(w + strip * kStrip * k, k, survey.bases[strip], survey.places[strip].data(), chunks, to, apart);
+      pack(widened(w + strip * kStrip * k, kStrip * k), k, survey.bases[strip], survey.places[strip].data(), chunks, to, apart);
     }
   });
-  const auto* bits = reinterpret_cast<const uint32_t*>(w);
-  std::copy(bits + strips * kStrip * k, bits + n * k, words + at.rest);
+  std::copy(w + strips * kStrip * k, w + n * k, reinterpret_cast<float*>(words + at.rest));
   return at.end;
 }
 
@@ -149,8 +160,14 @@ bool shortFits(const uint32_t* words, int64_t count, int64_t n, int64_t k) {
   return true;
 }
 #else
-int64_t shorten(const float*, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&) { return 0; }
+template <typename T>
+int64_t shorten(const T*, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&) {
+  return 0;
+}
 bool shortFits(const uint32_t*, int64_t, int64_t, int64_t) { return false; }
 #endif
+
+template int64_t shorten(const float*, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&);
+template int64_t shorten(const c10::BFloat16*, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&);
 
 }  // namespace attune

@@ -182,8 +182,8 @@ bool isUniform(const DecodePlan& plan) {
                                  halves.scalar_type() == at::kBFloat16 && halves.is_contiguous() && halves.sizes() == weight.sizes());
   };
   const auto shortsFit = [](const Tensor& shorts, const Tensor& weight) {
-    return !shorts.defined() || (weight.device().is_cpu() && weight.scalar_type() == at::kFloat && shorts.device().is_cpu() &&
-                                 shorts.scalar_type() == at::kInt && shorts.is_contiguous() && gainsByShort(1, weight.size(1)) &&
+    return !shorts.defined() || (weight.device().is_cpu() && shorts.device().is_cpu() && shorts.scalar_type() == at::kInt &&
+                                 shorts.is_contiguous() && gainsByShort(weight.scalar_type(), 1, weight.size(1)) &&
                                  shortFits(reinterpret_cast<const uint32_t*>(shorts.data_ptr<int32_t>()), shorts.numel(), weight.size(0), weight.size(1)));
   };
   const auto packedFits = [](const Linear& linear, [[maybe_unused]] bool gates) {
@@ -234,8 +234,9 @@ bool decodePlanTakes(int64_t number, int64_t rows) { return planNumbered(number)
 
 bool decodePlanGains(int64_t number, int64_t rows) {
   const auto plan = planNumbered(number);
-  return plan->embedding.device().is_cpu() && plan->embedding.scalar_type() == at::kFloat &&
-         (gainsByShort(rows, plan->width()) || gainsByHalves(rows, plan->width()));
+  const auto dtype = plan->embedding.scalar_type();
+  return plan->embedding.device().is_cpu() &&
+         (gainsByShort(dtype, rows, plan->width()) || (dtype == at::kFloat && gainsByHalves(rows, plan->width())));
 }
 
 void decodePlanFree(int64_t number) {

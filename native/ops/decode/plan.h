@@ -19,7 +19,7 @@ struct Linear {
   std::shared_ptr<const QuantisedMatrix> quantised;
   at::Tensor turned = {};  // weightᵀ, as libtorch's products take it; undefined if quantised
   at::Tensor halves = {};  // for a plain f32 matrix whose numbers all fit bf16, the same numbers in bf16 (weights.cc); may be undefined
-  at::Tensor shorts = {};  // the same in 12 or 28 bits (weights.cc); may be undefined
+  at::Tensor shorts = {};  // for a plain f32 or bf16 matrix, the same numbers in 12 or 28 bits (weights.cc); may be undefined
   at::Tensor packed = {};  // on CUDA the weight in 12 bits (weights.cc), kept current by the plan's owner; may be undefined
   int64_t writes = 0;  // the weight's count of writes when it was copied; once it differs, the weight itself is read
 

@@ -94,7 +94,7 @@ bool readsHalves(const Linear& linear, int64_t rows) {
   return linear.halves.defined() && gainsByHalves(rows, linear.inputs()) && isAsCopied(linear);
 }
 bool readsShorts(const Linear& linear, int64_t rows) {
-  return linear.shorts.defined() && gainsByShort(rows, linear.inputs()) && isAsCopied(linear);
+  return linear.shorts.defined() && gainsByShort(linear.weight.scalar_type(), rows, linear.inputs()) && isAsCopied(linear);
 }
 
 const Tensor& readBy(const Linear& linear, int64_t rows) {
@@ -123,10 +123,9 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[
     using W = std::remove_const_t<std::remove_pointer_t<decltype(weights)>>;
     skinnyProduct(SkinnyProduct<T, W>{x.data_ptr<T>(), weights, bias, y.data_ptr<T>(), x.size(0), linear.inputs(), linear.outputs(), add});
   };
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<T, float>)
     if (readsHalves(linear, x.size(0))) return by(linear.halves.data_ptr<at::BFloat16>());
-    if (readsShorts(linear, x.size(0))) return by(reinterpret_cast<const ShortWord*>(linear.shorts.data_ptr<int32_t>()));
-  }
+  if (readsShorts(linear, x.size(0))) return by(reinterpret_cast<const ShortWord*>(linear.shorts.data_ptr<int32_t>()));
   by(linear.weight.data_ptr<T>());
 }
 

@@ -68,14 +68,19 @@ Tensor exactHalves(const Tensor& weight) {
 }
 
 Tensor exactShorts(const Tensor& weight) {
-  TORCH_CHECK(weight.device().is_cpu() && weight.scalar_type() == at::kFloat && weight.dim() == 2, "expected a float32 matrix on the CPU");
+  const bool isFloat = weight.scalar_type() == at::kFloat;
+  TORCH_CHECK(weight.device().is_cpu() && (isFloat || weight.scalar_type() == at::kBFloat16) && weight.dim() == 2,
+              "expected a float32 or bfloat16 matrix on the CPU");
   const auto options = weight.options().dtype(at::kInt).requires_grad(false);
   Tensor words = at::empty({0}, options);
-  if (!weight.is_contiguous() || weight.is_inference() || !gainsByShort(1, weight.size(1))) return words;
-  shorten(weight.data_ptr<float>(), weight.size(0), weight.size(1), [&](int64_t count) {
-    words = at::empty({count}, options);
-    return reinterpret_cast<uint32_t*>(words.data_ptr<int32_t>());
-  });
+  if (!weight.is_contiguous() || weight.is_inference() || !gainsByShort(weight.scalar_type(), 1, weight.size(1))) return words;
+  const auto copy = [&](const auto* from) {
+    shorten(from, weight.size(0), weight.size(1), [&](int64_t count) {
+      words = at::empty({count}, options);
+      return reinterpret_cast<uint32_t*>(words.data_ptr<int32_t>());
+    });
+  };
+  isFloat ? copy(weight.data_ptr<float>()) : copy(weight.data_ptr<at::BFloat16>());
   return words;
 }
 

@@ -6,77 +6,25 @@ import { describe, expect, it } from 'vitest';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { AdamW, quantTypes } from '../../nn/index.ts';
 import { aten, liveTensors, noGrad, scope, type Tensor, tensor, zeros } from '../../tensor/index.ts';
-import { addLora, initModel, type Model, packSequences, Sampler } from '../index.ts';
+import { addLora, initModel, packSequences, Sampler } from '../index.ts';
 import { ExactCopies } from '../weights/exact-copies.ts';
-import { KvCache } from './cache/cache.ts';
+import {
+  cacheOf,
+  disposable,
+  exact,
+  firstLogits,
+  round,
+  scatterFar,
+  shapes,
+  sizesOfAll,
+  written,
+  writtenPlainly,
+} from './exact-copies.test-support.ts';
 import { DecodePlan } from './plan.ts';
 import { ruleTensors } from './sampling.ts';
 import { filled, SHAPE } from './small-model.test-support.ts';
 import { Stepper } from './stepper.ts';
 
-const odd = { hidden_size: 25, intermediate_size: 37, vocab_size: 43 };
-const shapes = {
-  'llama, tied': { ...SHAPE, model_type: 'llama', tie_word_embeddings: true },
-  'llama, odd sizes': { ...SHAPE, ...odd, model_type: 'llama' },
-  'qwen2 with biases': { ...SHAPE, model_type: 'qwen2', hidden_size: 72, intermediate_size: 140, vocab_size: 601 },
-  qwen3: { ...SHAPE, model_type: 'qwen3', hidden_size: 64, intermediate_size: 96 },
-  mistral: { ...SHAPE, model_type: 'mistral', sliding_window: 3, hidden_size: 40 },
-  'gpt2, by the general path': {
-    model_type: 'gpt2',
-    vocab_size: 40,
-    n_embd: 24,
-    n_layer: 2,
-    n_head: 4,
-    n_positions: 64,
-  },
-};
-
-/** Inputs of one chunk and more that are not whole lines of 32, and outputs that are not whole blocks of 16. */
-const sizesOfAll = [
-  { hidden_size: 8, intermediate_size: 24, vocab_size: 33 },
-  { hidden_size: 40, intermediate_size: 56, vocab_size: 47 },
-  { hidden_size: 264, intermediate_size: 328, vocab_size: 161 },
-  { hidden_size: 1032, intermediate_size: 1048, vocab_size: 16 },
-];
-
-/** Rounds all weights to bf16. */
-function round(model: Model): void {
-  noGrad(() => {
-    for (const [, weight] of model.decoder.parameters()) scope(() => void weight.copy_(weight.to('bfloat16')));
-  });
-}
-
-function exact(config: Record<string, unknown>): Model {
-  const model = filled(config);
-  round(model);
-  return model;
-}
-
-/** Responses of this many rows, a step at a time; rows end one after the other. */
-async function written(sampler: Sampler, rows: number): Promise<unknown> {
-  const submitted = Array.from({ length: rows }, (_, seed) =>
-    sampler.submit({ prompt: [1 + (seed % 7), 2, 3], maxNewTokens: 26 + (seed % 3), seed, temperature: 1.2 }),
-  );
-  return Promise.all(submitted.map((submission) => submission.responses));
-}
-
-/** The same without copies: a trainable matrix has none. */
-async function writtenPlainly(model: Model, rows: number): Promise<unknown> {
-  model.decoder.requiresGrad_();
-  try {
-    using sampler = new Sampler(model, { slots: rows });
-    return await written(sampler, rows);
-  } finally {
-    model.decoder.requiresGrad_(false);
-  }
-}
-
-const cacheOf = ({ decoder: { spec, dtype } }: Model, slots = 3): KvCache => {
-  const cache = new KvCache(spec, { slots, length: 16, blocks: slots + 1 }, { dtype, device: 'cpu' });
-  for (let slot = 0; slot < slots; slot++) cache.setTable(slot, [slot]);
-  cache.upload();
-  return cache;
-};
 /** Whether this CPU gains from copies in 12 and 28 bits; others use copies in 16. */
 const shortens = scope(() => aten<Tensor>('attune::exact_shorts', zeros([16, 8])).numel > 0);
 /** Bits per weight in a copy. */
@@ -96,17 +44,6 @@ const spoil = (copy: Tensor | null) => {
       ),
     );
 };
-const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
-const firstLogits = (plan: DecodePlan, rows: number) =>
-  scope(() =>
-    noGrad(() => {
-      const all = Array.from({ length: rows }, (_, i) => i);
-      return plan
-        .logits({ ids: whole(all.map((i) => 1 + (i % 15))), positions: whole(all.map(() => 0)), slots: whole(all) })
-        .numbers();
-    }),
-  );
-
 describe('a float32 model of bf16 numbers', () => {
   for (const [name, config] of Object.entries(shapes))
     it(`writes the same with copies and without, to the bit: ${name}`, async () => {
@@ -200,8 +137,8 @@ describe('ExactCopies', () => {
 
   it('makes none where there is too little memory, on other dtypes, and of weights that are dealt over processes', () => {
     using model = exact(shapes.qwen3);
-    using narrow = initModel(shapes.qwen3, { seed: 1, dtype: 'bfloat16' });
-    expect(ExactCopies.of(narrow.decoder)).toBeNull();
+    using other = initModel(shapes.qwen3, { seed: 1, dtype: 'float16' });
+    expect(ExactCopies.of(other.decoder)).toBeNull();
     const halves = ExactCopies.of(model.decoder) as ExactCopies;
     halves.refresh(Number.MAX_SAFE_INTEGER);
     expect(halves.bytes).toBe(0);
@@ -258,15 +195,7 @@ describe('a float32 model of other numbers', () => {
   it.each(sizesOfAll)('has the same logits from copies, to the bit: $hidden_size', (sizes) => {
     using model = filled({ ...SHAPE, ...sizes, model_type: 'qwen2', max_position_embeddings: 64 });
     const matrices = [...model.decoder.projections()].map(({ weight }) => weight as Tensor);
-    const far = [0, -0, 1e-40, -3e-20, 2 ** -126, 7e3, -9];
-    noGrad(() => {
-      for (const matrix of [...matrices, model.decoder.headWeight])
-        scope(() => {
-          const numbers = matrix.numbers();
-          for (const [i, number] of far.entries()) numbers[(i * 7919) % numbers.length] = number;
-          matrix.copy_(tensor(Float32Array.from(numbers), { shape: matrix.shape }));
-        });
-    });
+    for (const matrix of [...matrices, model.decoder.headWeight]) scatterFar(matrix);
     using copies = disposable(ExactCopies.of(model.decoder) as ExactCopies);
     copies.refresh(0);
     if (shortens && sizes.hidden_size > 100) expect(copies.bytes).toBeGreaterThan(0);
@@ -376,14 +305,10 @@ describe('a plan with copies', () => {
 
   it('gains by them where rows are few', () => {
     using model = exact(shapes.qwen3);
-    using narrow = initModel(shapes.qwen3, { seed: 1, dtype: 'bfloat16' });
-    const caches = [cacheOf(model), cacheOf(narrow)] as const;
-    const plans = [DecodePlan.of(model.decoder, caches[0]), DecodePlan.of(narrow.decoder, caches[1])] as DecodePlan[];
-    expect(plans.map((plan) => [plan.gainsByCopies(1), plan.gainsByCopies(48)])).toEqual([
-      [true, false],
-      [false, false],
-    ]);
-    for (const each of [...plans, ...caches]) each.dispose();
+    const cache = cacheOf(model);
+    const plan = DecodePlan.of(model.decoder, cache) as DecodePlan;
+    expect([plan.gainsByCopies(1), plan.gainsByCopies(48)]).toEqual([true, false]);
+    for (const each of [plan, cache]) each.dispose();
   });
 });
 
@@ -404,7 +329,7 @@ describe('attune::exact_shorts', () => {
         expect(shorts(zeros(shape)).numel).toBe(0);
       expect(shorts(zeros([64, 32]).t()).numel).toBe(0);
       for (const other of [zeros([3]), zeros([2, 2], { dtype: 'float64' })])
-        expect(() => shorts(other)).toThrow(/float32 matrix/);
+        expect(() => shorts(other)).toThrow(/float32 or bfloat16 matrix/);
     });
   });
 });
@@ -441,7 +366,3 @@ describe('attune::exact_halves', () => {
     });
   });
 });
-
-function disposable<T extends { dispose(): void }>(value: T): T & Disposable {
-  return Object.assign(value, { [Symbol.dispose]: () => value.dispose() });
-}

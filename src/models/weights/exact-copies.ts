@@ -1,7 +1,8 @@
 /**
- * Copies of a float32 model's matrices in fewer bits, with nothing lost, for decoding steps of few rows, which take as long as their weights take to be
- * read. On x86 a weight takes 12 bits where all numbers are bf16 ones, as in most checkpoints, and 28 otherwise (native/cpu/short); elsewhere 16, or there
- * is no copy. The step's bits are the same. A matrix that training may change has no copy.
+ * Copies of a model's matrices in fewer bits, with nothing lost, for decoding steps of few rows, which take as long as their weights take to be read. On
+ * x86 a weight of a float32 model takes 12 bits where all numbers are bf16 ones, as in most checkpoints, and 28 otherwise (native/cpu/short); elsewhere 16,
+ * or there is no copy. A bfloat16 model has them, in 12 bits, on x86 without instructions for bf16. The step's bits are the same. A matrix that training
+ * may change has no copy.
  */
 import { aten, freeBytes, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -18,7 +19,8 @@ export class ExactCopies {
 
   /** Null where nothing would be faster: GPUs and other dtypes. */
   static of(decoder: Decoder): ExactCopies | null {
-    return decoder.device === 'cpu' && decoder.dtype === 'float32' ? new ExactCopies(decoder) : null;
+    const { device, dtype } = decoder;
+    return device === 'cpu' && (dtype === 'float32' || dtype === 'bfloat16') ? new ExactCopies(decoder) : null;
   }
 
   copyOf(matrix: Tensor | null): Tensor | null {
@@ -46,7 +48,8 @@ export class ExactCopies {
       this.#forget(matrix);
       room ??= (freeBytes('cpu') - promised) * SHARE_OF_COPIES;
       if (4 * matrix.numel > room) continue;
-      const copy = copied('attune::exact_shorts', matrix) ?? copied('attune::exact_halves', matrix);
+      const halves = () => (matrix.dtype === 'float32' ? copied('attune::exact_halves', matrix) : null);
+      const copy = copied('attune::exact_shorts', matrix) ?? halves();
       this.#copies.set(matrix, { copy, writes });
       if (copy !== null) room -= bytesOf(copy);
     }
