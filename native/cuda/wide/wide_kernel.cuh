@@ -286,10 +286,14 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
   if constexpr (SPLITS == 1) {
     syncThreads<1, kThreads>();
     const float2 scales = scalesOf();
-    if constexpr (FORM == Form::Gated) return finishGated(scales);
+    if constexpr (FORM == Form::Gated) {
+      finishGated(scales);
+      return;
+    } else {
 #pragma unroll
-    for (int j = 0; j < kPieces; j++)
-      if (warp < Of::kRowWarps) finish(j, sumsOf(j, 0), scales);
+      for (int j = 0; j < kPieces; j++)
+        if (warp < Of::kRowWarps) finish(j, sumsOf(j, 0), scales);
+    }
   } else {
     // The blocks of a cluster exchange their sums. A block may end while what it has sent is under way: who gets it waits for it.
     const auto slotOf = [&](int from, int to) { return (from < to ? from : from - 1) * kMine + local; };
