@@ -176,15 +176,15 @@ class Product {
   }
 };
 
-template <typename T>
-void productOf(const SkinnyProduct<T, ShortWord>& p) {
-  p.w[1].bits == Short12::kBits ? Product<Short12, T>(p)() : Product<Short28, T>(p)();
-}
-
 }  // namespace
 
-void skinnyProduct(const SkinnyProduct<float, ShortWord>& p) { productOf(p); }
-void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>& p) { productOf(p); }
+void skinnyProduct(const SkinnyProduct<float, ShortWord>& p) {
+  p.w[1].bits == Short12::kBits ? Product<Short12, float>(p)() : Product<Short28, float>(p)();
+}
+void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>& p) {
+  const Product<Short12, c10::BFloat16> product(p);
+  product();
+}
 #else
 void skinnyProduct(const SkinnyProduct<float, ShortWord>&) {}
 void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>&) {}

@@ -32,22 +32,25 @@ constexpr int64_t kShortRows = 4;
 inline bool gainsByShort([[maybe_unused]] c10::ScalarType dtype, [[maybe_unused]] int64_t m, [[maybe_unused]] int64_t k) {
 #if !defined(ATTUNE_SHORT_WEIGHTS)
   return false;
-#elif defined(__AVX512BF16__)
+#elif defined(__AVX512BF16__) && defined(__AVX512VL__)
   return dtype == c10::kFloat && m <= kShortRows && k % 8 == 0;  // its instructions for bf16 add in pairs (skinny/bf16.cc)
 #else
   return (dtype == c10::kFloat || dtype == c10::kBFloat16) && m <= kShortRows && k % 8 == 0;
 #endif
 }
 
-/** Writes w[n, k] to the words that `memory` gives, and returns how many there are; 0 where too many exponents are far from the others. */
+/**
+ * Writes w[n, k] to the words that `memory` gives, and returns how many there are; 0 where too many exponents are far from the others, or where
+ * `mostBits` is 12 and a number is none of bf16, which is soon seen.
+ */
 template <typename T>
-int64_t shorten(const T* w, int64_t n, int64_t k, const std::function<uint32_t*(int64_t words)>& memory);
+int64_t shorten(const T* w, int64_t n, int64_t k, int64_t mostBits, const std::function<uint32_t*(int64_t words)>& memory);
 
-/** Whether so many words can be those of such a matrix. */
-bool shortFits(const uint32_t* words, int64_t count, int64_t n, int64_t k);
+/** Whether so many words can be those of such a matrix, in `mostBits` bits or less. */
+bool shortFits(const uint32_t* words, int64_t count, int64_t n, int64_t k, int64_t mostBits);
 
 /** The bits that the same weights give in the dtype of x, for any number of rows; in bf16 as products without its instructions (gainsByShort). */
 void skinnyProduct(const SkinnyProduct<float, ShortWord>& product);
-void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>& product);
+void skinnyProduct(const SkinnyProduct<c10::BFloat16, ShortWord>& product);  // of a copy in 12 bits
 
 }  // namespace attune

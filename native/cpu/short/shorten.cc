@@ -73,12 +73,15 @@ const float* widened(const c10::BFloat16* w, int64_t count) {
 }
 
 template <typename T>
-void look(const T* w, int64_t k, int64_t strips, int64_t chunks, int64_t most, Survey& survey) {
+void look(const T* w, int64_t k, int64_t strips, int64_t chunks, int64_t most, bool onlyHalves, Survey& survey) {
   survey.bases.resize(strips);
   survey.places.resize(strips);
   deal(strips, leastTasks(kStrip * k), [&](int64_t begin, int64_t end) {
     std::vector<Range> ranges(chunks);
-    for (int64_t strip = begin; strip < end && survey.apart.load(std::memory_order_relaxed) <= most; strip++) {
+    const auto goesOn = [&] {
+      return survey.apart.load(std::memory_order_relaxed) <= most && !(onlyHalves && !survey.areHalves.load(std::memory_order_relaxed));
+    };
+    for (int64_t strip = begin; strip < end && goesOn(); strip++) {
       __m256i used = _mm256_setzero_si256();
       const float* own = widened(w + strip * kStrip * k, kStrip * k);
       for (int64_t chunk = 0; chunk < chunks; chunk++) ranges[chunk] = rangeOf(own + chunk * kChunk, k, used);
@@ -114,13 +117,14 @@ void packStrip(const float* w, int64_t k, uint32_t base, const uint32_t* place, 
 }  // namespace
 
 template <typename T>
-int64_t shorten(const T* w, int64_t n, int64_t k, const std::function<uint32_t*(int64_t words)>& memory) {
+int64_t shorten(const T* w, int64_t n, int64_t k, int64_t mostBits, const std::function<uint32_t*(int64_t words)>& memory) {
   if (!ShortLayout::takes(n, k)) return 0;
   const int64_t strips = n / kBlock * (kBlock / kStrip), chunks = k / kChunk, mostApart = strips * chunks / kMostApart;
   Survey survey;
-  look(w, k, strips, chunks, mostApart, survey);
-  if (survey.apart > mostApart) return 0;
+  const bool onlyHalves = mostBits < Short28::kBits;
+  look(w, k, strips, chunks, mostApart, onlyHalves, survey);
   const bool areHalves = survey.areHalves;
+  if (survey.apart > mostApart || (onlyHalves && !areHalves)) return 0;
   const ShortLayout at(n, k, areHalves ? Short12::kBits : Short28::kBits, survey.entries());
   uint32_t* const words = memory(at.end);
   words[0] = static_cast<uint32_t>(survey.entries());
@@ -145,10 +149,10 @@ int64_t shorten(const T* w, int64_t n, int64_t k, const std::function<uint32_t*(
   return at.end;
 }
 
-bool shortFits(const uint32_t* words, int64_t count, int64_t n, int64_t k) {
+bool shortFits(const uint32_t* words, int64_t count, int64_t n, int64_t k, int64_t mostBits) {
   if (!ShortLayout::takes(n, k) || count < 2) return false;
   const int64_t entries = words[0], bits = words[1];
-  if (bits != Short12::kBits && bits != Short28::kBits) return false;
+  if ((bits != Short12::kBits && bits != Short28::kBits) || bits > mostBits) return false;
   const ShortLayout at(n, k, bits, entries);
   if (entries < at.strips || at.end != count || words[at.firsts] != 0 || words[at.firsts + at.strips] != words[0]) return false;
   for (int64_t strip = 0; strip < at.strips; strip++) {
@@ -161,13 +165,13 @@ bool shortFits(const uint32_t* words, int64_t count, int64_t n, int64_t k) {
 }
 #else
 template <typename T>
-int64_t shorten(const T*, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&) {
+int64_t shorten(const T*, int64_t, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&) {
   return 0;
 }
-bool shortFits(const uint32_t*, int64_t, int64_t, int64_t) { return false; }
+bool shortFits(const uint32_t*, int64_t, int64_t, int64_t, int64_t) { return false; }
 #endif
 
-template int64_t shorten(const float*, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&);
-template int64_t shorten(const c10::BFloat16*, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&);
+template int64_t shorten(const float*, int64_t, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&);
+template int64_t shorten(const c10::BFloat16*, int64_t, int64_t, int64_t, const std::function<uint32_t*(int64_t)>&);
 
 }  // namespace attune

@@ -184,7 +184,8 @@ bool isUniform(const DecodePlan& plan) {
   const auto shortsFit = [](const Tensor& shorts, const Tensor& weight) {
     return !shorts.defined() || (weight.device().is_cpu() && shorts.device().is_cpu() && shorts.scalar_type() == at::kInt &&
                                  shorts.is_contiguous() && gainsByShort(weight.scalar_type(), 1, weight.size(1)) &&
-                                 shortFits(reinterpret_cast<const uint32_t*>(shorts.data_ptr<int32_t>()), shorts.numel(), weight.size(0), weight.size(1)));
+                                 shortFits(reinterpret_cast<const uint32_t*>(shorts.data_ptr<int32_t>()), shorts.numel(), weight.size(0), weight.size(1),
+                                           weight.scalar_type() == at::kFloat ? 28 : 12));
   };
   const auto packedFits = [](const Linear& linear, [[maybe_unused]] bool gates) {
     if (!linear.packed.defined()) return true;

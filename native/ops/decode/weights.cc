@@ -3,8 +3,8 @@
 // attune::count_writes(tensors): how often these tensors were written to in place, in total. libtorch counts these writes for autograd. The
 // sampler compares the counts to see whether the weights behind its cache have changed.
 //
-// attune::exact_shorts(weight[N, K]) -> the same numbers in 12 or 28 bits each (cpu/short/short.h), or nothing if this CPU would not gain
-// or too many of them are too far from the others
+// attune::exact_shorts(weight[N, K], most_bits) -> the same numbers in 12 or 28 bits each (cpu/short/short.h), or nothing if this CPU would not gain,
+// too many of them are too far from the others, or they take more bits
 //
 // attune::exact_halves(weight[N, K]) -> the same numbers in bf16, or no numbers if one of them has bits that bf16 does not
 // Checkpoints are mostly bf16. Loaded as f32, their numbers end in 16 zero bits. A decoding step is limited by reading weights, and reads
@@ -67,7 +67,7 @@ Tensor exactHalves(const Tensor& weight) {
   return areExact ? halves : none;
 }
 
-Tensor exactShorts(const Tensor& weight) {
+Tensor exactShorts(const Tensor& weight, int64_t mostBits) {
   const bool isFloat = weight.scalar_type() == at::kFloat;
   TORCH_CHECK(weight.device().is_cpu() && (isFloat || weight.scalar_type() == at::kBFloat16) && weight.dim() == 2,
               "expected a float32 or bfloat16 matrix on the CPU");
@@ -75,7 +75,7 @@ Tensor exactShorts(const Tensor& weight) {
   Tensor words = at::empty({0}, options);
   if (!weight.is_contiguous() || weight.is_inference() || !gainsByShort(weight.scalar_type(), 1, weight.size(1))) return words;
   const auto copy = [&](const auto* from) {
-    shorten(from, weight.size(0), weight.size(1), [&](int64_t count) {
+    shorten(from, weight.size(0), weight.size(1), mostBits, [&](int64_t count) {
       words = at::empty({count}, options);
       return reinterpret_cast<uint32_t*>(words.data_ptr<int32_t>());
     });
@@ -108,7 +108,7 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("count_writes", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::countWrites));
   library.def("exact_halves(Tensor weight) -> Tensor");
   library.impl("exact_halves", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::exactHalves));
-  library.def("exact_shorts(Tensor weight) -> Tensor");
+  library.def("exact_shorts(Tensor weight, int most_bits=28) -> Tensor");
   library.impl("exact_shorts", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::exactShorts));
   library.def("packed_bytes(Tensor weight, bool gates, int rows) -> int");
   library.impl("packed_bytes", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::packedBytesOf));

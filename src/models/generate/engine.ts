@@ -96,7 +96,7 @@ export class Engine {
     this.#cache = new KvCache(decoder.spec, size, this.#cacheKind);
     this.#stepper = new Stepper(decoder, this.#cache, () => ({
       fast: this.#fast,
-      exact: () => this.weights.exact(this.cacheBytes),
+      exact: (all) => this.weights.exact(this.cacheBytes, all),
     }));
     this.#reader = new PromptReader(decoder, this.#cache);
     this.#rows = new RowTensors(decoder.device);

@@ -51,6 +51,13 @@ export async function written(sampler: Sampler, rows: number): Promise<unknown> 
   return Promise.all(submitted.map((submission) => submission.responses));
 }
 
+/** The same after so many steps that all copies are made. */
+export async function writtenByCopies(model: Model, rows: number): Promise<unknown> {
+  using sampler = new Sampler(model, { slots: rows });
+  for (let steps = 0; steps < 128; steps += 25) await written(sampler, rows);
+  return await written(sampler, rows);
+}
+
 /** The same without copies: a trainable matrix has none. */
 export async function writtenPlainly(model: Model, rows: number): Promise<unknown> {
   model.decoder.requiresGrad_();

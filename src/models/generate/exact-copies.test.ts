@@ -18,6 +18,7 @@ import {
   shapes,
   sizesOfAll,
   written,
+  writtenByCopies,
   writtenPlainly,
 } from './exact-copies.test-support.ts';
 import { DecodePlan } from './plan.ts';
@@ -173,8 +174,7 @@ describe('a float32 model of other numbers', () => {
     it(`writes the same with copies, where there are any, to the bit: ${name}`, async () => {
       using model = filled(config);
       for (const rows of [1, 2, 3, 4, 5, 8, 16, 17, 25]) {
-        using sampler = new Sampler(model, { slots: rows });
-        expect(await written(sampler, rows)).toEqual(await writtenPlainly(model, rows));
+        expect(await writtenByCopies(model, rows)).toEqual(await writtenPlainly(model, rows));
       }
     });
 
@@ -281,13 +281,13 @@ describe('a plan with copies', () => {
     for (const each of [plan, plain, cache, halves]) each.dispose();
   });
 
-  it('is made after so many steps, however many of them were one call', () => {
+  it('is made after so many steps, however many of them were one call: first with the short copies, then with all', () => {
     using model = exact(shapes.qwen3);
     const cache = cacheOf(model);
-    const asked: number[] = [];
+    const asked: [number, boolean][] = [];
     let taken = 0;
-    const exactCopies = () => {
-      asked.push(taken);
+    const exactCopies = (all: boolean) => {
+      asked.push([taken, all]);
       return null;
     };
     const stepper = new Stepper(model.decoder, cache, () => ({ exact: exactCopies }));
@@ -297,8 +297,11 @@ describe('a plan with copies', () => {
       scope(() => stepper.nextHeld({ rule, slots }, [5], [0], { steps, stops: [], milliseconds: 1e9 }));
       taken += steps;
     };
-    for (const steps of [14, 2, 3]) call(steps);
-    expect(asked).toEqual([16]);
+    for (const steps of [14, 2, 3, ...Array(15).fill(12)]) call(steps);
+    expect(asked).toEqual([
+      [16, false],
+      [139, true],
+    ]);
     stepper.dispose();
     cache.dispose();
   });
@@ -313,7 +316,25 @@ describe('a plan with copies', () => {
 });
 
 describe('attune::exact_shorts', () => {
-  const shorts = (weight: Tensor) => aten<Tensor>('attune::exact_shorts', weight);
+  const shorts = (weight: Tensor, mostBits = 28) => aten<Tensor>('attune::exact_shorts', weight, mostBits);
+
+  it('has none in 28 bits where 12 are the most', () => {
+    scope(() => {
+      const weight = zeros([320, 64]).normal_(0, 0.3);
+      expect(shorts(weight, 12).numel).toBe(0);
+      expect(shorts(weight).numel > 0).toBe(shortens);
+      const rounded = weight.to('bfloat16').to('float32');
+      expect(shorts(rounded, 12).numel > 0).toBe(shortens);
+      noGrad(
+        () =>
+          void rounded
+            .view(-1)
+            .narrow(0, 64 * 310 + 5, 1)
+            .mul_(1.001),
+      );
+      expect(shorts(rounded, 12).numel).toBe(0);
+    });
+  });
 
   it('has none of numbers that are too far from each other, too few or not in whole chunks, and of a turned matrix', () => {
     scope(() => {

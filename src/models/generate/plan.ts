@@ -23,8 +23,8 @@ export interface PlanCopies {
   merged?: MergedWeights | null;
   /** With these, products round x if that is faster. */
   fast?: FastWeights | null;
-  /** Lossless copies in fewer bits, on a CPU; made only if there is a plan. */
-  exact?: () => ExactCopies | null;
+  /** Lossless copies in fewer bits, on a CPU; made only if there is a plan. `all`: those in 28 bits, too. */
+  exact?: (all: boolean) => ExactCopies | null;
   /**
    * Copies in 12 bits of the matrices that CUDA kernels for few rows read. They are kept in step with their matrices
    * while the plan is used.
@@ -189,7 +189,7 @@ export function planParts(
 ): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
   const { spec, weights, layers } = decoder;
   const head = fast?.head() ?? null;
-  const copies = exact?.() ?? null;
+  const copies = exact?.(true) ?? null;
   const rope = spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
   const tensors: Record<string, Tensor | null | undefined> = {
     embedding: weights.embedding.weight,

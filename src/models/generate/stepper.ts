@@ -3,7 +3,7 @@
  * is made once and kept until adapters change. After some steps of few rows it is made again with copies in fewer bits,
  * if these are faster. The tensors that describe a step's rows are kept until rows come or go.
  */
-import { type Device, keep, type Tensor, tensor } from '../../tensor/index.ts';
+import { type Device, type DType, keep, type Tensor, tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache/cache.ts';
 import { generalLogits } from './decoding.ts';
@@ -12,26 +12,32 @@ import type { Row } from './row.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
 
 /**
- * Steps of few rows after which copies in fewer bits are made. Making those in 12 and 16 bits costs what some 8 to 30
- * steps of one row gain, making those in 28 bits what 20 to 200 gain.
+ * Steps of few rows after which copies in fewer bits are made: about as many as gain what making them costs. Of float32 first those in 12 and 16 bits
+ * (8 to 30 steps), then those in 28 (20 to 300); of bfloat16 those in 12 (some 30).
  */
-const STEPS_BEFORE_COPIES = 16;
+const STEPS_BEFORE_COPIES: Readonly<Partial<Record<DType, readonly number[]>>> = {
+  float32: [16, 128],
+  bfloat16: [32],
+};
 
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #held: HeldPlan;
+  /** Numbers of steps of few rows, and how many of them the plan has behind it. */
+  readonly #stages: readonly number[];
+  #stage = 0;
   #stepsOfFew = 0;
-  #hasCopies = false;
 
   /** `copies`: those for the decoder's present arrangement. */
   constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
     this.#decoder = decoder;
     this.#cache = cache;
+    this.#stages = STEPS_BEFORE_COPIES[decoder.dtype] ?? [];
     this.#held = new HeldPlan(decoder, cache, () => {
       const { exact, ...others } = copies();
-      this.#hasCopies = this.#stepsOfFew >= STEPS_BEFORE_COPIES;
-      return this.#hasCopies && exact ? { ...others, exact } : others;
+      this.#stage = this.#stages.filter((steps) => steps <= this.#stepsOfFew).length;
+      return this.#stage > 0 && exact ? { ...others, exact: () => exact(this.#stage > 1) } : others;
     });
   }
 
@@ -47,7 +53,7 @@ export class Stepper {
     const plan = this.#decoder.device === 'cpu' ? this.#planFor(ids.length) : null;
     if (plan === null) return null;
     const drawn = plan.stepLists(ids, positions, rows.slots, rows.rule, limits);
-    if (this.#lacksCopies(plan, ids.length)) this.#stepsOfFew += drawn.ids.length / ids.length - 1; // the first is counted
+    if (this.#awaitsCopies(plan, ids.length)) this.#stepsOfFew += drawn.ids.length / ids.length - 1; // the first is counted
     return drawn;
   }
 
@@ -60,14 +66,14 @@ export class Stepper {
   #planFor(rows: number): DecodePlan | null {
     const { plan } = this.#held;
     if (plan === null || !plan.takes(rows)) return null;
-    if (!this.#lacksCopies(plan, rows)) return plan;
-    if (this.#stepsOfFew++ < STEPS_BEFORE_COPIES) return plan;
+    if (!this.#awaitsCopies(plan, rows)) return plan;
+    if (this.#stepsOfFew++ < (this.#stages[this.#stage] as number)) return plan;
     this.#held.dispose();
-    return this.#held.plan; // made again, with them
+    return this.#held.plan; // made again, with copies
   }
 
-  #lacksCopies(plan: DecodePlan, rows: number): boolean {
-    return !this.#hasCopies && plan.gainsByCopies(rows);
+  #awaitsCopies(plan: DecodePlan, rows: number): boolean {
+    return this.#stage < this.#stages.length && plan.gainsByCopies(rows);
   }
 
   dispose(): void {

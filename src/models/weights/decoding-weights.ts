@@ -56,10 +56,10 @@ export class DecodingWeights {
     return copies;
   }
 
-  /** The copies in fewer bits on a CPU, for the weights as they are now; `promised`: of memory (ExactCopies). */
-  exact(promised: number): ExactCopies | null {
+  /** The copies in fewer bits on a CPU, for the weights as they are now; `promised`: of memory, `all`: those in 28 bits, too (ExactCopies). */
+  exact(promised: number, all: boolean): ExactCopies | null {
     this.#exact ??= ExactCopies.of(this.#model.decoder);
-    this.#exact?.refresh(promised);
+    this.#exact?.refresh(promised, all);
     return this.#exact;
   }
 

@@ -64,12 +64,18 @@ export async function startTraining(
 }
 
 function findRun(catalogue: Catalogue, pid: number | undefined, handle: JobHandle): void {
+  const begun = new Date(handle.job.started).toISOString();
   const found = catalogue
     .all()
-    .find((entry) =>
-      entry.state === 'running' || entry.created > new Date(handle.job.started).toISOString()
-        ? openRun(entry.path).info?.process?.pid === pid
-        : false,
-    );
+    .find((entry) => (entry.state === 'running' || entry.created > begun) && processOf(entry.path) === pid);
   if (found !== undefined) handle.found(catalogue.idOf(found));
+}
+
+/** Undefined where the run has been deleted since it was listed. */
+function processOf(path: string): number | undefined {
+  try {
+    return openRun(path).info?.process?.pid;
+  } catch {
+    return undefined;
+  }
 }
