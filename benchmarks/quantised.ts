@@ -11,11 +11,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { UserError } from '../src/errors.ts';
-import { initModel, type Model, saveModel, weightBytes } from '../src/models/index.ts';
+import { initModel, type Model, type Sampler, saveModel, weightBytes } from '../src/models/index.ts';
 import { FastWeights } from '../src/models/weights/fast-weights.ts';
 import { threads } from '../src/tensor/index.ts';
 import { cudaReadings } from './quantised/cuda.ts';
-import { DecodeClock, ourDecoding } from './quantised/decoding.ts';
+import { DecodeClock, ourDecoding, warmSampler } from './quantised/decoding.ts';
 import { addTokenizer, type LlamaModel, openLlama } from './quantised/llama-cpp.ts';
 import type { Reading } from './run.ts';
 import { LLAMA_1B, LLAMA_15M, LLAMA_316M, roundWeights } from './support/shapes.ts';
@@ -69,6 +69,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   const folder = mkdtempSync(join(tmpdir(), 'attune-quantised-'));
   const models = new Map<string, Model>();
   const peers = new Map<string, LlamaModel>();
+  const samplers: Sampler[] = [];
   const peer = values['no-peer'] ? { missing: 'not asked' } : await peerOrNot();
   try {
     const cases: Case[] = [];
@@ -87,13 +88,15 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       const model = models.get(gguf) ?? initModel(shape, { seed: 0, dtype, ...(quantType && { quantType }) });
       if (!models.has(gguf)) roundWeights(model, values.weights);
       models.set(gguf, model);
+      const sampler = await warmSampler(model, shape.vocab_size, { batch: Math.max(...batches), tokens }, precision);
+      samplers.push(sampler);
       for (const batch of batches) {
         const work = { batch, tokens };
         const theirs = await peers.get(gguf)?.decoding(batch);
         cases.push({
           kind,
           batch,
-          ours: new DecodeClock(work, ourDecoding(model, shape.vocab_size, batch, precision)),
+          ours: new DecodeClock(work, ourDecoding(sampler, model, shape.vocab_size, batch)),
           peer: theirs === undefined ? null : new DecodeClock(work, theirs),
         });
       }
@@ -122,6 +125,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       };
     }
   } finally {
+    for (const sampler of samplers) sampler.dispose();
     for (const model of models.values()) model.dispose();
     for (const model of peers.values()) await model.dispose();
     if ('llama' in peer) await peer.llama.dispose();

@@ -9,8 +9,8 @@ export interface DecodeWork {
 }
 
 export const PROMPT = 8;
-/** Tokens after which a sampler on a CPU has the copies that it decodes with. */
-const WARM = 40;
+/** Tokens after which a sampler on a CPU has all the copies that it decodes with. */
+const WARM = 140;
 
 /** A program that decodes `tokens` of each sequence and says how many milliseconds it took. */
 export type TimedDecoding = (tokens: number) => Promise<number>;
@@ -21,7 +21,7 @@ export class DecodeClock {
   readonly #time: TimedDecoding;
   #short = Number.POSITIVE_INFINITY;
   #long = Number.POSITIVE_INFINITY;
-  static readonly #few = 2;
+  static readonly few = 2;
 
   constructor(work: DecodeWork, time: TimedDecoding) {
     this.#work = work;
@@ -29,12 +29,12 @@ export class DecodeClock {
   }
 
   async warmUp(): Promise<void> {
-    await this.#time(DecodeClock.#few);
+    await this.#time(DecodeClock.few);
   }
 
   async round(): Promise<void> {
-    this.#short = Math.min(this.#short, await this.#time(DecodeClock.#few));
-    this.#long = Math.min(this.#long, await this.#time(DecodeClock.#few + this.#work.tokens));
+    this.#short = Math.min(this.#short, await this.#time(DecodeClock.few));
+    this.#long = Math.min(this.#long, await this.#time(DecodeClock.few + this.#work.tokens));
   }
 
   /** NaN where few tokens took longer than many, as on a busy machine: that is no reading. */
@@ -44,35 +44,45 @@ export class DecodeClock {
   }
 }
 
-export function ourDecoding(
+/** A sampler that has the copies it decodes with, for up to so many sequences of so many tokens. */
+export async function warmSampler(
   model: Model,
   vocabulary: number,
-  batch: number,
+  { batch, tokens }: DecodeWork,
   precision: Precision = 'exact',
-): TimedDecoding {
+): Promise<Sampler> {
+  const onCpu = model.device === 'cpu';
+  const maxLength = PROMPT + Math.max(onCpu ? WARM : 0, tokens + DecodeClock.few);
+  const sampler = new Sampler(model, { slots: batch, precision, maxLength });
+  if (onCpu) await sampler.generate(requests(1, WARM, vocabulary));
+  return sampler;
+}
+
+/** `sampler`: has at least as many slots. */
+export function ourDecoding(sampler: Sampler, model: Model, vocabulary: number, batch: number): TimedDecoding {
   return async (maxNewTokens) => {
-    using sampler = new Sampler(model, { slots: batch, precision, maxLength: PROMPT + Math.max(WARM, maxNewTokens) });
-    const requests = (maxNewTokens: number) =>
-      Array.from({ length: batch }, (_, i) => ({
-        prompt: randomIds(PROMPT, vocabulary, i),
-        maxNewTokens,
-        temperature: 0,
-        seed: i,
-      }));
-    if (model.device === 'cpu') await sampler.generate(requests(WARM)); // it may copy weights
     const start = performance.now();
-    await sampler.generate(requests(maxNewTokens));
+    await sampler.generate(requests(batch, maxNewTokens, vocabulary));
     if (model.device !== 'cpu') synchronize();
     return performance.now() - start;
   };
 }
+
+const requests = (count: number, maxNewTokens: number, vocabulary: number) =>
+  Array.from({ length: count }, (_, i) => ({
+    prompt: randomIds(PROMPT, vocabulary, i),
+    maxNewTokens,
+    temperature: 0,
+    seed: i,
+  }));
 
 export async function decodeRate(
   model: Model,
   vocabulary: number,
   { repeats, ...work }: DecodeWork & { repeats: number },
 ): Promise<number> {
-  const clock = new DecodeClock(work, ourDecoding(model, vocabulary, work.batch));
+  using sampler = await warmSampler(model, vocabulary, work);
+  const clock = new DecodeClock(work, ourDecoding(sampler, model, vocabulary, work.batch));
   await clock.warmUp();
   for (let i = 0; i < repeats; i++) await clock.round();
   return clock.tokensPerSecond;
