@@ -314,7 +314,9 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     if (tally.rows === 0) return new UserError(`${this.name}: the dataset is empty.`);
     const { ties = 0 } = tally.dropped;
     if (ties > 0 && ties === tally.totalDropped && tally.badRows === 0 && this.#side === undefined) {
-      return new UserError(`${this.name}: all ${ties} pairs are ties, so there is nothing to learn from.`);
+      return new UserError(
+        `${this.name}: ${ties === 1 ? 'its one pair is a tie' : `all ${ties} pairs are ties`}, so there is nothing to learn from.`,
+      );
     }
     const part = this.#side === undefined ? '' : ` in the ${this.#side.validation ? 'validation' : 'training'} part`;
     const fault = tally.faults[0] === undefined ? '' : ` The first broken row: ${tally.faults[0]}.`;

@@ -60,10 +60,10 @@ export function describeBenchmark(results: BenchmarkResults): string {
     lines.push('', figures.model);
     for (const [name, figure] of Object.entries(figures.metrics))
       lines.push(`  ${name.padEnd(20)} ${told(figure)}${meanings[name] === undefined ? '' : `  ${meanings[name]}`}`);
-    if (figures.too_long > 0) lines.push(`  ${figures.too_long} questions do not fit the model and count as wrong`);
+    if (figures.too_long > 0) lines.push(`  questions too long for the model, counted as wrong: ${figures.too_long}`);
     if (figures.shortened_prompts > 0)
-      lines.push(`  ${figures.shortened_prompts} prompts have fewer examples, for lack of room`);
-    if (figures.cut_off) lines.push(`  ${figures.cut_off} greedy responses were cut at the limit of new tokens`);
+      lines.push(`  prompts with fewer examples, for lack of room: ${figures.shortened_prompts}`);
+    if (figures.cut_off) lines.push(`  greedy responses cut at the limit of new tokens: ${figures.cut_off}`);
     lines.push(...subjectLines(figures.by_subject));
   }
   if (comparison !== undefined) {

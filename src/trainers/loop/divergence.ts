@@ -4,6 +4,7 @@
  * the model. A gradient of 0 is normal at the end, when the loss is far below its start.
  */
 import { AttuneError } from '../../errors.ts';
+import { counted } from '../../spelling.ts';
 import type { LoopState } from './state.ts';
 
 /** A healthy loss fluctuates by tenths, not by a factor of ten. */
@@ -25,7 +26,7 @@ export const endsDiverged = ({ diverging = 0, skipped, skippedInRow, step }: Loo
 
 export function divergedError({ firstLoss, skipped, step }: LoopState, lr: number): AttuneError {
   const began = firstLoss === undefined ? '' : ` The loss began at ${firstLoss.toPrecision(3)}.`;
-  const left = skipped === 0 ? '' : ` ${skipped} updates were left out because a number was not finite.`;
+  const left = skipped === 0 ? '' : ` ${counted(skipped, 'update')} skipped: a number was not finite.`;
   return new AttuneError(
     `The training has diverged by step ${step}.${began}${left} ` +
       `Try a lower learning rate (this was ${lr}), a longer warm-up or a smaller --max-grad-norm.`,

@@ -41,7 +41,7 @@ export async function takePlace(path: string, task: PlacedTask, options: PlaceOp
     options.progress
       ?.start('resuming')
       .done(
-        `the checkpoint is of an earlier version and does not say what it was trained on; ${named?.data === undefined ? 'whether it was the data of now is not known' : 'its options name the data of now'}`,
+        `the checkpoint is of an earlier version and does not say what it was trained on; ${named?.data === undefined ? 'it may have been other data than now' : 'its options name the same data as now'}`,
       );
   await task.restore(state.task);
   return state;

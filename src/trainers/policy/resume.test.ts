@@ -192,7 +192,7 @@ describe('other tasks', () => {
     await expect(goOn(run, { evalNumPrompts: 4, maxSteps: 2 })).rejects.toThrow(/held-out examples are not/);
     const notes: string[] = [];
     expect((await goOn(run, { task: 'gcd:1-2*3', maxSteps: 2 }, notes)).step).toBe(2);
-    expect(notes.join()).toMatch(/does not say what it was trained on; its options name the data of now/);
+    expect(notes.join()).toMatch(/does not say what it was trained on; its options name the same data as now/);
     await expect(goOn(run, { task: 'lcm', maxSteps: 3 })).rejects.toThrow(changed);
     const later: string[] = [];
     expect((await goOn(run, { maxSteps: 3 }, later)).step).toBe(3);

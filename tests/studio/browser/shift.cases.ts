@@ -78,13 +78,17 @@ class Live implements Disposable {
   }
 }
 
-/** Installed before the page's own scripts. A caret goes with its text: on a busy machine one is seen on its way. */
+/**
+ * Installed before the page's own scripts. A caret goes with its text: on a busy machine one is seen on its way, or its movement is told once it has
+ * left the page, with no node.
+ */
 const observe = `
   globalThis.shifts = [];
   const name = (node) => node?.nodeType === 1 ? node.tagName.toLowerCase() + '.' + node.className : '#' + node?.textContent;
+  const isCaret = ({ node, currentRect: { width, height } }) => (node ? node.className === 'caret' : width === 8 && height === 15);
   new PerformanceObserver((list) => {
     for (const { value, sources } of list.getEntries())
-      if (sources.length === 0 || sources.some(({ node }) => node?.className !== 'caret'))
+      if (sources.length === 0 || !sources.every(isCaret))
         shifts.push(value.toFixed(5) + ' ' + sources.map(({ node, previousRect: a, currentRect: b }) =>
           name(node) + ' ' + [a.x, a.y, a.width, a.height] + ' → ' + [b.x, b.y, b.width, b.height]).join('; '));
   }).observe({ type: 'layout-shift' });`;
