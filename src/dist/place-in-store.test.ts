@@ -70,7 +70,7 @@ process.on('exit', () => { process.exitCode = 0; });
 if (world.rank === 1) process.kill(process.pid, 'SIGKILL');
 await world.fail(new Error('rank 1 is gone'));
 while (!existsSync(process.env.COMES)) await new Promise((done) => setTimeout(done, 20));
-await new Promise((done) => setTimeout(done, 12000)); // on a busy machine the next rank asks this store for seconds
+await new Promise((done) => setTimeout(done, 4000)); // on a busy machine the next rank asks this store for a second
 process.exit(1);
 `;
 

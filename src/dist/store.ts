@@ -64,6 +64,7 @@ export class SharedStore {
         return store;
       }
       ended = past.farewell;
+      await portLeft(place, timeoutMs);
     }
   }
 
@@ -255,6 +256,27 @@ interface Wait {
   what: string;
   missing?: () => Promise<string>;
   notice?: { afterMs: number; tell: () => Promise<void> };
+}
+
+/** Milliseconds for which a store that goes on keeps a connection; one that ends drops it. */
+const settledMs = 500;
+
+/**
+ * A process that ends may close its port a moment after its connections, and drops what came in between: libtorch 1.13's client then ends this process.
+ * Waits until the port is closed, or belongs to a store that keeps a connection.
+ */
+async function portLeft({ host, port }: Place, timeoutMs: number): Promise<void> {
+  for (const end = performance.now() + timeoutMs; performance.now() < end; await sleep(20)) {
+    const connection = connect(port, host);
+    const dropped = new Promise<'dropped'>((resolve) => connection.once('close', () => resolve('dropped')));
+    const refused = new Promise<'refused'>((resolve) =>
+      connection.once('error', (error: NodeJS.ErrnoException) => error.code === 'ECONNREFUSED' && resolve('refused')),
+    );
+    connection.resume();
+    const outcome = await Promise.race([refused, dropped, sleep(settledMs)]);
+    connection.destroy();
+    if (outcome !== 'dropped') return;
+  }
 }
 
 function lost(error: Error): never {
