@@ -1,4 +1,5 @@
 /** Small models and what they write, with copies of their matrices and without. */
+import { isDeepStrictEqual } from 'node:util';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { type Model, Sampler } from '../index.ts';
 import { KvCache } from './cache/cache.ts';
@@ -52,10 +53,20 @@ export async function written(sampler: Sampler, rows: number): Promise<unknown> 
 }
 
 /** The same after so many steps that all copies are made. */
-export async function writtenByCopies(model: Model, rows: number): Promise<unknown> {
+async function writtenByCopies(model: Model, rows: number): Promise<unknown> {
   using sampler = new Sampler(model, { slots: rows });
   for (let steps = 0; steps < 128; steps += 25) await written(sampler, rows);
   return await written(sampler, rows);
+}
+
+/** The numbers of rows for which a model writes something else with all its copies than without: none. */
+export async function rowsThatDiffer(model: Model): Promise<number[]> {
+  const differing: number[] = [];
+  for (const rows of [1, 2, 3, 4, 5, 8, 16, 17, 25]) {
+    const [byCopies, plainly] = [await writtenByCopies(model, rows), await writtenPlainly(model, rows)];
+    if (!isDeepStrictEqual(byCopies, plainly)) differing.push(rows);
+  }
+  return differing;
 }
 
 /** The same without copies: a trainable matrix has none. */

@@ -50,10 +50,12 @@ export class Stepper {
 
   /** The same on the host for rows held on the CPU, and for several steps; null if it cannot be done in one call. */
   nextHeld(rows: HeldRows, ids: readonly number[], positions: readonly number[], limits: StepLimits): Drawn | null {
+    const before = this.#stepsOfFew;
     const plan = this.#decoder.device === 'cpu' ? this.#planFor(ids.length) : null;
     if (plan === null) return null;
     const drawn = plan.stepLists(ids, positions, rows.slots, rows.rule, limits);
-    if (this.#awaitsCopies(plan, ids.length)) this.#stepsOfFew += drawn.ids.length / ids.length - 1; // the first is counted
+    const isCounted = this.#stepsOfFew > before; // as one step
+    if (isCounted) this.#stepsOfFew += drawn.ids.length / ids.length - 1;
     return drawn;
   }
 
@@ -66,14 +68,11 @@ export class Stepper {
   #planFor(rows: number): DecodePlan | null {
     const { plan } = this.#held;
     if (plan === null || !plan.takes(rows)) return null;
-    if (!this.#awaitsCopies(plan, rows)) return plan;
+    const awaitsCopies = this.#stage < this.#stages.length && plan.gainsByCopies(rows);
+    if (!awaitsCopies) return plan;
     if (this.#stepsOfFew++ < (this.#stages[this.#stage] as number)) return plan;
     this.#held.dispose();
     return this.#held.plan; // made again, with copies
-  }
-
-  #awaitsCopies(plan: DecodePlan, rows: number): boolean {
-    return this.#stage < this.#stages.length && plan.gainsByCopies(rows);
   }
 
   dispose(): void {
